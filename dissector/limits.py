@@ -28,6 +28,7 @@ MAX_SEEN_FILES: Final = 100_000  # whose versions are remembered
 
 # -- lakes in stores
 STORE_REQUESTS: Final = 16  # on their way at once
+STORE_ENDS: Final = 1024  # of files that are read in ranges, in memory; more: the oldest go
 STORED_LAKE_BYTES: Final = 32 << 30  # copies on this machine; more: those not used longest go
 MAX_LOG_ENTRY_BYTES: Final = 1 << 30  # of the text of an entry or bundle; longer ones are damaged
 STORED_LAKE_GRACE_HOURS: Final = 24  # what no manifest names stays: somebody may read it

@@ -37,6 +37,7 @@ _LIBRARIES: Final = (
     ("cryptography", "cryptography", "tls"),
     ("obstore", "obstore", "objects"),
     ("hdfs-native", "hdfs_native", "hdfs"),
+    ("fsspec", "fsspec", "objects,hdfs"),
     ("pyiceberg", "pyiceberg", "publish"),
     ("deltalake", "deltalake", "publish"),
 )

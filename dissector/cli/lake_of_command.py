@@ -44,10 +44,19 @@ def shown_lake(lake: Path | None) -> str | None:
 
 def say_fetched(common: Common, lake: Path) -> None:
     """Say how much of a lake in a store came over the network."""
-    from dissector.lake.mirror import bytes_fetched, shown
+    from dissector.lake.fetching import fetched
+    from dissector.lake.mirror import shown
+    from dissector.report.formatting import many
 
-    if bytes_read := bytes_fetched(lake):
-        common.words.say(f"{bytes_text(bytes_read)} fetched from {shown(lake)}")
+    size, of, requests = fetched(lake)
+    if requests:
+        how_much = f"{bytes_text(size)} of {bytes_text(of)}"
+        how = f" in {many(requests, 'request')}"
+    elif size:
+        how_much, how = bytes_text(size), ""
+    else:
+        return
+    common.words.say(f"{how_much} fetched from {shown(lake)}{how}")
 
 
 def need_inputs_or_lake(

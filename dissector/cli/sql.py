@@ -16,7 +16,7 @@ from dissector.cli.local_time import shown_time, shown_value, time_text
 from dissector.cli.options import Common, InputName, Whole
 from dissector.cli.render import csv_line, field_text, json_line
 from dissector.cli.terminal import Messages, safe_text
-from dissector.errors import UsageError
+from dissector.errors import InputError, UsageError
 from dissector.outputs import new_file, written
 
 if TYPE_CHECKING:
@@ -86,10 +86,11 @@ def sql(
 ) -> int:
     """Ask captures or a lake in SQL.
 
-    The tables are those of dissector fields; docs/sql.md shows what people ask, and the ready
-    views (sends, delivered, stalls, redeliveries, slow, ...). The SQL is DuckDB's. A query reads
-    nothing but its input and writes no file. Without QUERY it is read from standard input; on a
-    terminal there is a prompt.
+    The tables are those of dissector fields, with the day of each capture (where day >=
+    '2026-01-31'); docs/sql.md shows what people ask, and the ready views (sends, delivered, stalls,
+    redeliveries, slow, ...). The SQL is DuckDB's. A query reads nothing but its input and writes no
+    file; of a lake in a store it reads what it needs of files. Without QUERY it is read from
+    standard input; on a terminal there is a prompt.
     """
     names, text = _split(inputs, lake is not None, path)
     need_inputs_or_lake(names, lake, captures)
@@ -178,7 +179,7 @@ def _engine(
             raise UsageError(f"{unknown[0]} is not in {shown}: dissector lake list shows what is")
         asked_lake = asked_lake._replace(captures=tuple(chosen))
         part = asked.selected.of(asked_lake)
-        opening = partial(sandbox_over, asked_lake, asked.timeout)
+        opening = partial(sandbox_over, asked_lake, asked.timeout, in_ranges=True)
         with temporary() as work, opening(work, part, asked.text) as engine:
             if not (part.is_everything or engine.has_rows()):
                 raise UsageError(f"nothing in the captures matches{part.words(shown_time)}")
@@ -381,7 +382,7 @@ def _ask(engine: "Sandbox", text: str, show: "Show", words: Messages) -> None:
     try:
         for answer in engine.answers(text):
             show(answer)
-    except UsageError as error:
+    except (UsageError, InputError) as error:
         words.missing(str(error))
     except KeyboardInterrupt:
         words.missing("stopped")

@@ -80,7 +80,8 @@ answer): those columns are null in it, and the report's `tables/closed_*` fill t
 
 A condition on `day` opens only the folders of these days: `where day >= date '2026-01-01'`. Rows of
 a capture that goes on over midnight stay in the day of its first packet, so ask for the day before,
-too, and by `ts` for the time itself. Nothing ever moves to another day, and groups are of one day.
+too, and by `ts` for the time itself. `dissector sql` has this `day`, of all lakes, as a date.
+Nothing ever moves to another day, and groups are of one day.
 
 - **Size.** Compacted days have files of {part_size} and, as the last of a table, what is left.
   Small captures of a day are put together by `land`, `report` and a tap by themselves, when the day

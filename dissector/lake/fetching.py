@@ -1,12 +1,13 @@
 """Files of a lake in a store on their way to this machine: many at once, each whole or absent."""
 
+import errno
 import hashlib
 import os
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from dissector import limits
 from dissector.storage import progress
@@ -26,6 +27,29 @@ class Fetching:
     problem: str = ""
 
 
+class Fetched(NamedTuple):
+    """bytes: of files of a lake. of, requests: of files that were read in ranges, their size, and
+    how often the store was asked."""
+
+    bytes: int = 0
+    of: int = 0
+    requests: int = 0
+
+
+_fetched: Final[dict[Path, Fetched]] = {}
+
+
+def fetched(lake: Path) -> Fetched:
+    """What this process fetched of a lake in a store. lake: its folder."""
+    return _fetched.get(lake, Fetched())
+
+
+def count(lake: Path, size: int, of: int = 0, requests: int = 0) -> None:
+    """Count what was fetched."""
+    before = fetched(lake)
+    _fetched[lake] = Fetched(before.bytes + size, before.of + of, before.requests + requests)
+
+
 def fetch_all(store: Store, files: Sequence[Fetching], shown: str) -> None:
     """Fetch files, or say of each why it cannot be had.
 
@@ -37,7 +61,7 @@ def fetch_all(store: Store, files: Sequence[Fetching], shown: str) -> None:
     """
     total = sum(file.entry.size for file in files)
     with ThreadPoolExecutor(limits.STORE_REQUESTS) as pool:
-        running = {pool.submit(_fetch, store, file) for file in files}
+        running = {pool.submit(fetch_one, store, file) for file in files}
         left = running
         try:
             while left:
@@ -51,7 +75,12 @@ def fetch_all(store: Store, files: Sequence[Fetching], shown: str) -> None:
             progress.tell(total, total, shown)
 
 
-def _fetch(store: Store, file: Fetching) -> None:
+def fetch_one(store: Store, file: Fetching) -> None:
+    """Fetch a file, or say why it cannot be had.
+
+    Raises:
+        OSError: the store does not answer.
+    """
     path, entry = file.path, file.entry
     path.parent.mkdir(parents=True, exist_ok=True)
     partial_path = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
@@ -71,5 +100,9 @@ def _fetch(store: Store, file: Fetching) -> None:
             file.problem = f"{entry.path} is not what its manifest says: its bytes changed"
     except FileNotFoundError:
         file.problem = f"{entry.path} is missing: it was removed meanwhile, run it again"
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
+        file.problem = f"{entry.path} is not what its manifest says: {error.strerror}"
     finally:
         partial_path.unlink(missing_ok=True)

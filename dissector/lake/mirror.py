@@ -22,13 +22,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from dissector import limits
-from dissector.errors import InputError, OutputError
+from dissector.errors import InputError, OutputError, needs
 from dissector.lake import copies, places
 from dissector.lake.copies import Copy, copies_of, is_used
-from dissector.lake.fetching import Fetching, fetch_all
+from dissector.lake.fetching import Fetching, count, fetch_all
 from dissector.lake.locks import LOCK_FILE, adding_lock, exclusive_lock, shared_lock
 from dissector.lake.log import Change, Log, encoded
 from dissector.lake.manifest import MANIFEST_FOLDER, Manifest, PartFile, from_json, to_json
@@ -37,6 +37,9 @@ from dissector.schemas.quantities import bytes_text
 from dissector.storage.addresses import parsed, server_of
 from dissector.storage.store import Entry, Store
 from dissector.storage.stores import store_of
+
+if TYPE_CHECKING:
+    from dissector.lake.ranges import Ranges
 
 BASE: Final = "DISSECTOR_LAKES"  # names the folder in which `lakes` lies; else the cache's
 _FOLDER: Final = "lakes"
@@ -190,11 +193,6 @@ def may_change(lake: Path) -> bool:
     return os.access(lake, os.W_OK) if mirror is None else mirror.may_change()
 
 
-def bytes_fetched(lake: Path) -> int:
-    """Bytes that this process fetched of a lake in a store."""
-    return Mirror.bytes_of.get(lake, 0)
-
-
 def trim(lake: Path) -> None:
     """Keep copies of what is in a store within a bound."""
     if of(lake) is not None:
@@ -245,8 +243,6 @@ def fetch(lake: Path, wanted: Iterable[Copy]) -> None:
 
 class Mirror:
     """The folder of a lake in a store. Methods raise OSError of the store where nothing is said."""
-
-    bytes_of: Final[dict[Path, int]] = {}  # fetched by this process, by folder
 
     def __init__(self, folder: Path, address: str) -> None:
         self.folder = folder
@@ -392,9 +388,19 @@ class Mirror:
         with self.read_errors():
             fetch_all(self._store, missing, self.address)
         wrong = {each.path: each.problem for each in missing if each.problem}
-        size -= sum(each.entry.size for each in missing if each.problem)
-        self.bytes_of[self.folder] = self.bytes_of.get(self.folder, 0) + size
+        count(self.folder, size - sum(each.entry.size for each in missing if each.problem))
         return wrong
+
+    def ranges(self) -> "Ranges":
+        """What reads files where they lie.
+
+        Raises:
+            DependencyError: a library is missing.
+        """
+        extra = "hdfs" if self._where.scheme == "hdfs" else "objects"
+        with needs(extra, "lakes on this machine are read without"):
+            from dissector.lake.ranges import Ranges
+        return Ranges(self._store, self.address, self.folder, self._entry)
 
     def _refuse_too_much(self, size: int) -> None:
         """Refuse to fetch what has no room, before anything is fetched.

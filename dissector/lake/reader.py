@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +17,7 @@ from dissector.errors import InputError, OutputError, UsageError
 from dissector.lake import install, mirror, places
 from dissector.lake.copies import Copy, copies_of
 from dissector.lake.delivery import deliver
+from dissector.lake.fetching import fetched
 from dissector.lake.file_rows import is_schema_of, names_of_rows, read_rows
 from dissector.lake.locks import shared_lock
 from dissector.lake.manifest import MANIFEST_FOLDER, Manifest, PartFile
@@ -24,6 +25,9 @@ from dissector.lake.manifests import Manifests, UnreadManifest, is_named
 from dissector.schemas import SINCE, TABLES
 from dissector.schemas.arrow import arrow_schema
 from dissector.schemas.small_tables import no_rows
+
+if TYPE_CHECKING:
+    from dissector.lake.ranges import Ranges
 
 FILES: Final = "capture_files"
 _STRAY: Final = "no manifest names this file"
@@ -55,13 +59,19 @@ class Lake(NamedTuple):
         times = (capture.last_ts_ns for capture in self.captures)
         return max((each for each in times if each is not None), default=None)
 
-    def part_paths(self, table: str) -> list[str]:
+    def part_paths(self, table: str, ranges: "Ranges | None" = None) -> list[str]:
         """The Parquet files of a table, of captures that exist, of older schema versions first: the
         first file tells DuckDB which columns there are, and any may have more.
+
+        Args:
+            ranges: of a lake in a store, what reads files that are not on this machine; they are
+                named by their addresses then. Without, they are fetched.
 
         Raises:
             InputError: one is a link or no file; a reader would follow the one, wait for the other.
         """
+        if ranges is not None:
+            return ranges.names(self.copies(table))
         self.fetch(table)
         paths = [self.folder / name for name, _ in self.copies(table)]
         links = places.links_above(paths)
@@ -70,6 +80,21 @@ class Lake(NamedTuple):
             if text:
                 raise InputError(f"{path} is {text}; see: dissector lake verify {self.shown}")
         return [*map(str, paths)]
+
+    def days(self) -> dict[str, str]:
+        """The days of files whose place does not say it, by their names from the lake on."""
+        return {
+            name: day
+            for capture in self.captures
+            if "/" not in places.place_of(capture)
+            and (day := places.day_of(capture.first_ts_ns)) != places.NO_DAY
+            for name, _ in copies_of(capture)
+        }
+
+    def ranges(self) -> "Ranges | None":
+        """What reads files of a lake in a store where they lie; None for a lake of this machine."""
+        stored = mirror.of(self.folder)
+        return None if stored is None else stored.ranges()
 
     def copies(self, table: str) -> Iterator[Copy]:
         """The same files by their names from the lake on."""
@@ -150,7 +175,7 @@ def open_lake(folder: Path, manifests: Manifests | None = None) -> Iterator[Lake
         if unread and not captures:
             raise InputError(unread[0].text)
         yield Lake(folder, tuple(captures), tuple(unread))
-    if mirror.bytes_fetched(folder):
+    if fetched(folder).bytes:
         mirror.trim(folder)
 
 

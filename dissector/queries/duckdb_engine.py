@@ -366,33 +366,40 @@ def plain_rows(
     paths: Sequence[str],
     old_paths: Sequence[str],
     columns: Sequence[str],
+    more: str = "",
 ) -> str:
     """The query of all rows of a table whose files have all of its columns; empty where they lack
-    some, or there are none. old_paths: files of schema version 1, which do."""
+    some, or there are none.
+
+    Args:
+        old_paths: files of schema version 1, which do.
+        more: what else to select, with a comma before it.
+    """
     if not paths or old_paths:
         return ""
     there = connection.sql(f"SELECT * FROM {parquet(paths)}").columns
-    return some_columns(paths, columns) if {*columns} <= {*there} else ""
+    return some_columns(paths, columns, more) if {*columns} <= {*there} else ""
 
 
-def some_columns(paths: Sequence[str], columns: Sequence[str]) -> str:
-    """The query of columns that all of some Parquet files have."""
+def some_columns(paths: Sequence[str], columns: Sequence[str], more: str = "") -> str:
+    """The query of columns that all of some Parquet files have. more: as of `plain_rows`."""
     names = ", ".join(f'"{column}"' for column in columns)
-    return f"SELECT {names} FROM {parquet(paths)}"
+    return f"SELECT {names}{more} FROM {parquet(paths)}"
 
 
-def all_rows(empty: str, paths: Sequence[str], old_paths: Sequence[str]) -> str:
+def all_rows(empty: str, paths: Sequence[str], old_paths: Sequence[str], more: str = "") -> str:
     """The query of all rows of a table.
 
     Args:
         empty: a table with its columns, for those that files lack.
         old_paths: files of schema version 1, which name their capture by their folder.
+        more: as of `plain_rows`.
     """
     parts = [f"SELECT * FROM {empty}"]
     if paths:
-        parts.append(f"SELECT * FROM {parquet(paths, by_name=True)}")
+        parts.append(f"SELECT *{more} FROM {parquet(paths, by_name=True)}")
     if old_paths:
-        parts.append(f"SELECT * {OLD_CAPTURE} FROM {parquet(old_paths, is_old=True)}")
+        parts.append(f"SELECT * {OLD_CAPTURE}{more} FROM {parquet(old_paths, is_old=True)}")
     return " UNION ALL BY NAME ".join(parts)
 
 
@@ -435,10 +442,14 @@ class reading:
         # What a damaged footer says is an error of no kind.
         is_of_files = isinstance(error, duckdb.IOException | duckdb.InvalidInputException)
         if is_of_files or type(error) is duckdb.Error:
-            raise InputError(
-                "a file of the lake cannot be read, dissector lake verify tells which: "
-                f"{one_line(error)}"
-            ) from error
+            raise unreadable(error) from error
+
+
+def unreadable(error: BaseException | None) -> InputError:
+    """The error of a file that the engine could not read."""
+    return InputError(
+        f"a file of the lake cannot be read, dissector lake verify tells which: {one_line(error)}"
+    )
 
 
 def failed(reason: str) -> str:

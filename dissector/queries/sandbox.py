@@ -10,11 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from dissector.errors import InputError, UsageError
+from dissector.limits import STORE_REQUESTS
 from dissector.queries.catalogue import SharedView, shared_views, used_views, views, words
 from dissector.queries.duckdb_engine import (
     all_rows,
@@ -23,6 +26,7 @@ from dissector.queries.duckdb_engine import (
     plain_rows,
     quoted,
     reading,
+    unreadable,
 )
 from dissector.queries.selection import EVERYTHING, Selection
 from dissector.queries.tables import columns_of, table_views
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+    from dissector.lake.ranges import Ranges
     from dissector.lake.reader import Lake
 
 T = TypeVar("T")
@@ -48,6 +53,8 @@ _TEXT_ONLY: Final = re.compile(
     r"\b(?:INTERVAL|BIT|BIGNUM|VARINT|UNION|TIME WITH TIME ZONE|TIMETZ)\b"
     r"|.+\bTIMESTAMP_NS\b|\bTIMESTAMP_NS\b.+"
 )
+# What is said of a file whose pages cannot be read, by an error that questions have, too.
+_DAMAGE: Final = re.compile(r"Failed to read file|might be corrupted|[Cc]orrupt")
 # What may stand before the statement that is explained.
 _EXPLAIN: Final = re.compile(r"\s*explain\b\s*(analyze\b|\(\s*(analyze|format)\b[^()]*\))?", re.I)
 # Functions that make the name of a table of texts.
@@ -55,6 +62,9 @@ _NAMING: Final = {"query", "query_table"}
 _BATCH_ROWS: Final = 8192
 _INTERRUPT_SECONDS: Final = 0.2  # between two tries to interrupt: the first may come too early
 _PATIENCE_SECONDS: Final = 3  # a function of one huge value hears no interrupt: then it is left
+DAY: Final = "day"  # of the first packet of a row's capture, by which files lie in folders
+_OF_DAY: Final = rf"/{DAY}=(\d{{4}}-\d\d-\d\d)/[^/]+/[^/]+$"
+_END: Final = "[^/]+/[^/]+/[^/]+$"
 _EMPTY: Final = (
     "without_rows"  # the schema of tables that lend their columns where there are no files
 )
@@ -106,6 +116,20 @@ def tables_of(query: str) -> set[str]:
     return named & TABLES.keys()
 
 
+class TableFiles(NamedTuple):
+    """The Parquet files of each table, by their names.
+
+    old: those of schema version 1, which name their capture by their folder.
+    days: of those that lie in no folder of a day, by the ends of their names.
+    ranges: what reads those that are no files of this machine.
+    """
+
+    new: Mapping[str, Sequence[str]] = MappingProxyType({})
+    old: Mapping[str, Sequence[str]] = MappingProxyType({})
+    days: Mapping[str, str] = MappingProxyType({})
+    ranges: "Ranges | None" = None
+
+
 class SandboxRows:
     """What a statement gave: column names, and rows as Arrow record batches, read once."""
 
@@ -118,7 +142,7 @@ class SandboxRows:
         """The rows, some thousand at a time.
 
         Raises:
-            UsageError: the query failed on its way.
+            UsageError: the query failed on its way. InputError: as of `apart`.
         """
         try:
             while (batch := self._engine.apart(lambda: next(self._reader, None))) is not None:
@@ -131,9 +155,7 @@ class Sandbox:
     """A connection to DuckDB with the tables of a lake as views.
 
     Args:
-        files: the Parquet files of each table. old_files: those of schema version 1, which name
-            their capture by their folder.
-        columns: for each table an empty Arrow table with its columns.
+        files: of the tables. columns: for each table an empty Arrow table with its columns.
         most_seconds: that a statement may take, None for any time; what others do with its rows
             does not count.
         folder: where the engine writes what does not fit into memory, None for nowhere.
@@ -146,8 +168,7 @@ class Sandbox:
 
     def __init__(
         self,
-        files: Mapping[str, Sequence[str]],
-        old_files: Mapping[str, Sequence[str]],
+        files: TableFiles,
         columns: Mapping[str, "pa.Table"],
         most_seconds: int | None = None,
         folder: Path | None = None,
@@ -160,12 +181,16 @@ class Sandbox:
         self._connection = connect()
         if folder is not None:
             self._connection.execute(f"SET temp_directory = {quoted(str(folder))}")
+        self._ranges = files.ranges
+        if self._ranges is not None:
+            self._connection.register_filesystem(self._ranges.filesystem())
+            self._connection.execute("SET parquet_metadata_cache = true")
+            self._connection.execute(f"SET threads = {STORE_REQUESTS}")  # which wait, mostly
         self._connection.execute(f"CREATE SCHEMA {_EMPTY}")
         try:
-            with reading():
+            with _problems(self._ranges), reading():
                 tables = {
-                    table: self._rows(table, files.get(table, ()), old_files.get(table, ()), empty)
-                    for table, empty in columns.items()
+                    table: self._rows(table, files, empty) for table, empty in columns.items()
                 }
                 self._make_views(tables, selection)
         except InputError:
@@ -173,7 +198,8 @@ class Sandbox:
             raise
         for view in ready_views():
             self._connection.execute(f"CREATE VIEW {view.name} AS {expanded(view.query)}")
-        paths = (path for each in (files, old_files) for some in each.values() for path in some)
+        both = (files.new, files.old)
+        paths = (path for each in both for some in each.values() for path in some)
         self._connection.execute(f"SET allowed_paths = [{', '.join(map(quoted, paths))}]")
         self._connection.execute("SET enable_external_access = false")
         self._connection.execute("SET lock_configuration = true")
@@ -183,7 +209,7 @@ class Sandbox:
         selection.register(self, f"({tables['connections']}) AS there")
         small = [name for name in self._small if name not in tables]
         known = {name: f"SELECT * FROM {_EMPTY}.{name}" for name in small}
-        for name, query in selection.views(tables.items(), columns_of):
+        for name, query in selection.views(tables.items(), lambda name: [*columns_of(name), DAY]):
             if name in tables:
                 self._connection.execute(f"CREATE VIEW {name} AS {_with_needed(query, known)}")
             else:
@@ -203,17 +229,18 @@ class Sandbox:
     def has_rows(self) -> bool:
         """Whether a frame or a connection is there."""
         query = "SELECT 1 FROM frames UNION ALL SELECT 1 FROM connections LIMIT 1"
-        with reading():
+        with _problems(self._ranges), reading():
             return bool(self.table(query).num_rows)
 
-    def _rows(
-        self, table: str, paths: Sequence[str], old_paths: Sequence[str], empty: "pa.Table"
-    ) -> str:
+    def _rows(self, table: str, files: TableFiles, empty: "pa.Table") -> str:
         """The query of all rows of a table; one without rows lends columns that files lack."""
-        rows = plain_rows(self._connection, paths, old_paths, empty.schema.names)
+        paths, old_paths = files.new.get(table, ()), files.old.get(table, ())
+        day = f", {_day(files.days)} AS {DAY}"
+        rows = plain_rows(self._connection, paths, old_paths, empty.schema.names, day)
         if not rows:
             self.register(table, empty)
-            rows = all_rows(f"{_EMPTY}.{table}", paths, old_paths)
+            without = f"(SELECT *, CAST(NULL AS DATE) AS {DAY} FROM {_EMPTY}.{table})"
+            rows = all_rows(without, paths, old_paths, day)
         return rows
 
     def __enter__(self) -> Self:
@@ -228,6 +255,7 @@ class Sandbox:
 
         Raises:
             UsageError: the engine refuses it.
+            InputError: a file is damaged, or the store does not give it.
         """
         running: Future[T] = Future()
 
@@ -240,7 +268,7 @@ class Sandbox:
         began = time.monotonic()
         # The process may end while a thread goes on that hears no interrupt.
         thread = threading.Thread(target=run, daemon=True)
-        with _complaints():
+        with _problems(self._ranges), _complaints():
             try:
                 thread.start()  # waits for the thread: an interrupt may come here, too
                 wait([running], timeout=self._left)
@@ -296,6 +324,16 @@ class Sandbox:
             )
 
 
+def _day(days: Mapping[str, str]) -> str:
+    """The day of a row, by the name of its file: of files of other days nothing is read."""
+    found = f"nullif(regexp_extract(filename, {quoted(_OF_DAY)}, 1), '')"
+    if days:
+        known = ", ".join(f"{quoted(name)}: {quoted(day)}" for name, day in days.items())
+        end = f"regexp_extract(filename, {quoted(_END)})"
+        found = f"coalesce({found}, MAP {{{known}}}[{end}])"
+    return f"TRY_CAST({found} AS DATE)"  # what may fail is asked too late to spare files
+
+
 def _kind_of(statement: "duckdb.Statement") -> str:
     """The kind of a statement in words; DuckDB's own Python part has no name for some."""
     try:
@@ -310,10 +348,16 @@ def sandbox_over(
     folder: Path | None = None,
     selection: Selection = EVERYTHING,
     query: str | None = None,
+    *,
+    in_ranges: bool = False,
 ) -> Sandbox:
-    """An engine over the captures of a lake, see `Sandbox`. query: the only one that will be asked,
-    so that files of tables which it does not read are not opened; those of a store not fetched. Nor
-    are those of captures that ended before the selection begins."""
+    """An engine over the captures of a lake, see `Sandbox`.
+
+    Args:
+        query: the only one that will be asked, so that files of tables which it does not read are
+            not opened. Nor are those of captures that ended before the selection begins.
+        in_ranges: of a lake in a store only what is needed of files is read; else they are fetched.
+    """
     from dissector.schemas.arrow import arrow_schema
     from dissector.schemas.small_tables import no_rows
 
@@ -326,13 +370,13 @@ def sandbox_over(
         paths = {}
         for table in tables:
             some = (one for one in captures if selection.may_have_rows(table, one.last_ts_ns))
-            paths[table] = lake._replace(captures=tuple(some)).part_paths(table)
+            paths[table] = lake._replace(captures=tuple(some)).part_paths(table, ranges)
         return paths
 
+    ranges = lake.ranges() if in_ranges else None
     columns = {table: no_rows(arrow_schema(table)) for table in TABLES}
-    return Sandbox(
-        files(is_old=False), files(is_old=True), columns, most_seconds, folder, selection
-    )
+    parts = TableFiles(files(is_old=False), files(is_old=True), lake.days(), ranges)
+    return Sandbox(parts, columns, most_seconds, folder, selection)
 
 
 def _readable(rows: "duckdb.DuckDBPyRelation") -> "duckdb.DuckDBPyRelation":
@@ -348,8 +392,29 @@ def _readable(rows: "duckdb.DuckDBPyRelation") -> "duckdb.DuckDBPyRelation":
     return rows.project(", ".join(chosen))
 
 
+@contextmanager
+def _problems(ranges: "Ranges | None") -> Iterator[None]:
+    """What the store of a lake says, in the place of what the engine says of it.
+
+    Raises:
+        InputError: it does not give what is read.
+    """
+    if ranges is None:
+        yield
+        return
+    ranges.problem()  # of what was not needed
+    try:
+        with ranges.told():
+            yield
+    except (InputError, UsageError):
+        if problem := ranges.problem():
+            raise InputError(problem) from None
+        raise
+
+
 class _complaints:
-    """Turns the engine's errors into usage errors of one line, without its drawing of the place."""
+    """Turns the engine's errors into errors of one line, without its drawing of the place: those of
+    usage, or of a file that is damaged."""
 
     def __enter__(self) -> None:
         return None
@@ -358,4 +423,9 @@ class _complaints:
         import duckdb
 
         if isinstance(error, duckdb.Error):
+            is_of_files = isinstance(error, duckdb.InvalidInputException) and _DAMAGE.search(
+                str(error)
+            )
+            if is_of_files or isinstance(error, duckdb.IOException):
+                raise unreadable(error) from None
             raise UsageError(one_line(error)) from None

@@ -9,7 +9,7 @@ SELECT
   e.request_bytes, e.outcome, e.latency_ns / 1e6 AS latency_ms, e.transmit_ns / 1e6 AS transmit_ms,
   e.tainted, e.response_frame_no, e.ledger_id, e.entry_id, e.error_code, e.error_text,
   e.client_ip, e.broker_ip, e.crc32c_stored, e.latency_ns, e.request_first_ns, e.request_last_ns,
-  e.response_last_ns
+  e.response_last_ns, e.day
 FROM exchanges AS e
 WHERE e.kind = 'publish';
 
@@ -18,7 +18,7 @@ SELECT
   e.capture, e.connection_id, e.request_frame_no AS frame_no, e.ts, e.kind, e.request_command,
   e.response_command, e.outcome, e.latency_ns / 1e6 AS latency_ms, e.topic, e.subscription,
   e.producer_name, e.consumer_id, e.response_frame_no, e.error_code, e.error_text, e.client_ip,
-  e.broker_ip, e.latency_ns
+  e.broker_ip, e.latency_ns, e.day
 FROM exchanges AS e
 WHERE e.kind <> 'publish';
 
@@ -26,7 +26,7 @@ WHERE e.kind <> 'publish';
 SELECT
   e.capture, e.connection_id, e.request_frame_no AS frame_no, e.response_frame_no, e.ts,
   e.request_command, e.error_code, e.error_text, e.topic, e.subscription, e.producer_name,
-  e.client_ip, e.broker_ip
+  e.client_ip, e.broker_ip, e.day
 FROM exchanges AS e
 WHERE e.outcome = 'error';
 
@@ -34,7 +34,8 @@ WHERE e.outcome = 'error';
 SELECT
   e.capture, e.connection_id, e.kind, e.request_command, e.latency_ns / 1e6 AS latency_ms,
   e.tainted, e.topic, e.producer_name, e.sequence_id, e.request_frame_no, q.first_packet,
-  e.response_frame_no, a.last_packet, e.ts, e.client_ip, e.broker_ip, e.latency_ns
+  e.response_frame_no, a.last_packet, e.ts, e.client_ip, e.broker_ip, e.latency_ns,
+  e.day
 FROM exchanges AS e
 LEFT JOIN frames AS q
   ON q.capture = e.capture AND q.connection_id = e.connection_id
@@ -51,7 +52,8 @@ SELECT
   d.redelivery_cause, d.outcome, d.ack_frame_no, d.ack_latency_ns / 1e6 AS ack_latency_ms,
   d.publish_to_delivery_ns / 1e6 AS publish_to_delivery_ms, d.checksum,
   s.connection_id AS send_connection_id, s.request_frame_no AS send_frame_no, s.producer_name,
-  s.sequence_id, s.attempt, s.latency_ns / 1e6 AS send_latency_ms, s.client_ip AS producer_ip
+  s.sequence_id, s.attempt, s.latency_ns / 1e6 AS send_latency_ms, s.client_ip AS producer_ip,
+  d.day
 FROM deliveries AS d
 LEFT JOIN exchanges AS s
   ON s.kind = 'publish' AND s.capture = d.capture AND s.topic = d.topic
@@ -62,7 +64,7 @@ LEFT JOIN exchanges AS s
 SELECT
   d.capture, d.connection_id, d.frame_no, d.ts, d.topic, d.subscription, d.consumer_id,
   d.consumer_name, d.ledger_id, d.entry_id, d.message_count, d.redelivery_count,
-  d.redelivery_cause, d.previous_frame_no, d.outcome, d.ack_frame_no
+  d.redelivery_cause, d.previous_frame_no, d.outcome, d.ack_frame_no, d.day
 FROM deliveries AS d
 WHERE d.is_redelivered;
 
@@ -73,7 +75,7 @@ SELECT
   k.subscription, k.consumer_id, k.incarnation, k.consumer_name, k.client_ip, k.partition_key,
   k.ordering_key, k.key_hash, k.slot, k.key_shared_mode, k.sticky_ranges,
   lies_in(k.slot, k.sticky_ranges) AS is_in_range,
-  k.redelivery_count, k.ledger_id, k.entry_id
+  k.redelivery_count, k.ledger_id, k.entry_id, k.day
 FROM (
   SELECT
     m.*, d.subscription, d.consumer_id, d.incarnation, d.consumer_name, n.client_ip,
@@ -114,7 +116,8 @@ WHERE e.kind = 'publish' AND e.outcome = 'dropped_after_close';
 SELECT
   f.capture, f.connection_id, f.frame_no, f.ts, f.direction, f.command, f.first_packet,
   f.last_packet, f.topic, f.producer_name, f.subscription, f.sequence_id, f.ledger_id, f.entry_id,
-  f.frame_bytes, f.crc32c_stored, f.crc32c_computed, f.checksum_note
+  f.frame_bytes, f.crc32c_stored, f.crc32c_computed, f.checksum_note,
+  f.day
 FROM frames AS f
 WHERE f.checksum = 'mismatch';
 

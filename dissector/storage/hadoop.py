@@ -43,15 +43,20 @@ class HadoopStore:
                 return
 
     def read(self, entry: Entry, start: int, end: int) -> bytes:
+        return self.look(entry, start, end)[1]
+
+    def look(self, entry: Entry, start: int, end: int) -> tuple[Entry, bytes]:
         with _errors():
             path = entry.path[len(self._root) :]
-            is_any = entry.version is None
-            if not is_any and self._entry(self._client.get_file_info(path)) != entry:
+            found = self._entry(self._client.get_file_info(path))
+            if entry.version is not None and found != entry:
                 raise OSError(errno.ESTALE, "it was changed while it was read")
+            if found.size != entry.size:
+                raise OSError(errno.ESTALE, "it has another size")
             data = self._client.read(path).read_range(start, end - start)
         if len(data) != end - start:
             raise OSError(errno.EIO, "the store gives fewer bytes than it says")
-        return data
+        return found, data
 
     def load(self, name: str) -> bytes:
         with _errors():

@@ -70,15 +70,22 @@ class ObjectsStore:
                 yield from map(self._entry, page)
 
     def read(self, entry: Entry, start: int, end: int) -> bytes:
+        return self.look(entry, start, end)[1]
+
+    def look(self, entry: Entry, start: int, end: int) -> tuple[Entry, bytes]:
         options: Any = {"range": (start, end)}
         if entry.version is not None:
             options["if_match"] = entry.version
         with self._errors():
             name = entry.path[len(self._root) + 1 :]
-            data = obstore.get(self._store, name, options=options).bytes()
+            answer = obstore.get(self._store, name, options=options)
+            found = self._entry(answer.meta)
+            if found.size != entry.size:
+                raise _other_size()
+            data = answer.bytes()
         if len(data) != end - start:
             raise OSError(errno.EIO, "the store gives fewer bytes than it says")
-        return bytes(data)
+        return found, bytes(data)
 
     def load(self, name: str) -> bytes:
         with self._errors():
@@ -126,7 +133,19 @@ class ObjectsStore:
             if any(words in text.lower() for words in _NO_CREDENTIALS):
                 reason = f"no credentials were found; {self._hint}"
                 raise PermissionError(errno.EACCES, reason) from None
+            if _status(text) == "416":
+                raise _other_size() from None
             raise OSError(errno.EIO, f"the store does not answer: {_brief(error)}") from None
+
+
+def _other_size() -> OSError:
+    return OSError(errno.ESTALE, "it has another size")
+
+
+def _status(text: str) -> str:
+    """The status of an answer that a library's text quotes, empty where it quotes none."""
+    status = _STATUS.search(text)
+    return status[1] if status is not None else ""
 
 
 def _no_bucket() -> OSError:

@@ -33,6 +33,10 @@ class Store(Protocol):
         """Bytes [start, end) of a file, of the version that the entry says if it says one; end is
         within it."""
 
+    def look(self, entry: Entry, start: int, end: int) -> tuple[Entry, bytes]:
+        """Bytes [start, end) of a file, and which version that is. errno is ESTALE where the file
+        has another size than the entry, or is of another version."""
+
     def load(self, name: str) -> bytes:
         """A small file, whole, as it is now."""
 

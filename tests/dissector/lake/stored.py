@@ -56,7 +56,18 @@ class MemoryStore:
     def read(self, entry: Entry, start: int, end: int) -> bytes:
         name = entry.path[len(ROOT) + 1 :]
         with self._asked("read", name):
-            return self._file(name)[0][start:end]
+            data, changed_s = self._file(name)
+            if entry.version not in (None, str(changed_s)):
+                raise OSError(errno.ESTALE, "it was changed while it was read")
+            return data[start:end]
+
+    def look(self, entry: Entry, start: int, end: int) -> tuple[Entry, bytes]:
+        name = entry.path[len(ROOT) + 1 :]
+        data = self.read(entry, start, end)
+        size, changed_s = len(self._file(name)[0]), self._file(name)[1]
+        if size != entry.size or entry.version not in (None, str(changed_s)):
+            raise OSError(errno.ESTALE, "it was changed while it was read")
+        return Entry(entry.path, size, changed_s, str(changed_s)), data
 
     def load(self, name: str) -> bytes:
         with self._asked("load", name):

@@ -11,6 +11,7 @@ import pytest
 from dissector.errors import InputError, OutputError, UsageError
 from dissector.lake import manifests, mirror, retention
 from dissector.lake.compact import compact
+from dissector.lake.fetching import fetched
 from dissector.lake.landing import INSTALLED, SHORTER, UNCHANGED
 from dissector.lake.log import Change, encoded
 from dissector.lake.reader import open_lake, remove, verify
@@ -72,16 +73,16 @@ def test_it_holds_what_a_lake_on_a_disk_holds(machines: Machines, tmp_path: Path
 def test_nothing_is_fetched_twice(machines: Machines) -> None:
     begin(machines)
     with machines.on("reader") as lake:
-        assert mirror.bytes_fetched(lake) == 0
+        assert fetched(lake).bytes == 0
         rows_of(lake)
         with open_lake(lake) as opened:
             size = sum(part.bytes for capture in opened.captures for part in capture.files)
-        assert mirror.bytes_fetched(lake) == size
+        assert fetched(lake).bytes == size
         rows_of(lake)
-        assert mirror.bytes_fetched(lake) == size
+        assert fetched(lake).bytes == size
     with machines.on("first") as lake:  # which landed them
         rows_of(lake)
-        assert mirror.bytes_fetched(lake) == 0
+        assert fetched(lake).bytes == 0
 
 
 def test_landing_again_changes_nothing(machines: Machines) -> None:

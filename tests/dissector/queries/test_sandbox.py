@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import threading
 import time
@@ -14,12 +15,13 @@ from dissector.cli.main import run
 from dissector.errors import UsageError
 from dissector.lake.reader import Lake, open_lake
 from dissector.queries import duckdb_engine, sandbox
-from dissector.queries.sandbox import Sandbox, ready_views, sandbox_over
+from dissector.queries.sandbox import Sandbox, TableFiles, ready_views, sandbox_over
 from dissector.queries.selection import Selection
 from dissector.report.sections.permit_utilization import permit_utilization
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 from tests.dissector.cli.conftest import truth
+from tests.dissector.lake.older_versions import as_version_1, as_version_2, as_version_3
 from tests.dissector.queries.conftest import NAMES, SAMPLES
 from tests.numbers import Numbers
 
@@ -101,7 +103,7 @@ def test_a_query_reads_and_writes_no_other_file(engine, lake, tmp_path, query):
 
 
 def test_a_lake_without_captures_has_empty_tables():
-    with Sandbox({}, {}, EMPTY) as engine:
+    with Sandbox(TableFiles(), EMPTY) as engine:
         assert rows(engine, "SELECT count(*) AS n FROM delivered") == [{"n": 0}]
         assert rows(engine, "SELECT * FROM stalls") == []
 
@@ -197,7 +199,7 @@ def test_what_does_not_fit_into_memory_goes_where_it_is_told_to_and_nowhere_else
     for folder in (None, tmp_path / "spill"):
         with monkeypatch.context() as patch:
             patch.setattr(sandbox, "connect", lambda: small(duckdb_engine.connect()))
-            with Sandbox({}, {}, EMPTY, folder=folder) as engine:
+            with Sandbox(TableFiles(), EMPTY, folder=folder) as engine:
                 if folder is None:
                     with pytest.raises(UsageError, match="Out of Memory"):
                         rows(engine, LARGE)
@@ -217,7 +219,7 @@ def small(connection):
     ids=["before the first row", "between rows"],
 )
 def test_a_statement_has_so_much_time_and_the_next_one_has_it_again(query):
-    with Sandbox({}, {}, EMPTY, most_seconds=1) as engine:
+    with Sandbox(TableFiles(), EMPTY, most_seconds=1) as engine:
         for _ in range(2):
             began = time.monotonic()
             with pytest.raises(UsageError, match="stopped after 1 s, as --timeout says"):
@@ -233,7 +235,7 @@ def test_what_hears_no_interrupt_is_left(monkeypatch):
     monkeypatch.setattr(sandbox, "_PATIENCE_SECONDS", 0.5)
     deaf = threading.Event()
     try:
-        engine = Sandbox({}, {}, EMPTY, most_seconds=1)
+        engine = Sandbox(TableFiles(), EMPTY, most_seconds=1)
         with engine, pytest.raises(UsageError, match="stopped after 1 s"):
             monkeypatch.setattr(engine, "_reader", lambda statement: deaf.wait())
             rows(engine, "SELECT 1")
@@ -303,8 +305,8 @@ def test_captures_that_ended_before_the_time_are_not_opened(lake, tmp_path, monk
 
     part_paths, paths = Lake.part_paths, set()
 
-    def noted(self: Lake, table: str) -> list[str]:
-        paths.update(found := part_paths(self, table))
+    def noted(self: Lake, table: str, ranges: None) -> list[str]:
+        paths.update(found := part_paths(self, table, ranges))
         return found
 
     monkeypatch.setattr(Lake, "part_paths", noted)
@@ -318,3 +320,21 @@ def test_captures_that_ended_before_the_time_are_not_opened(lake, tmp_path, monk
             whole, all_files = rows(since_ns, until_ns)
         assert found == whole
         assert (opened_files < all_files) == (since_ns > ends[0])
+
+
+@pytest.mark.parametrize("old", [as_version_1, as_version_2, as_version_3])
+def test_files_that_lie_in_no_folder_of_a_day_have_one(lake, tmp_path, old):
+    copied = tmp_path / "lake"
+    shutil.copytree(lake, copied)
+    query = (
+        "SELECT capture, day, count(*) AS n FROM frames WHERE day IN ('2026-11-21', '2026-11-20') "
+        "GROUP BY ALL ORDER BY ALL"
+    )
+    with open_lake(copied) as opened, sandbox_over(opened) as engine:
+        truth = rows(engine, query)
+        name = opened.captures[0].capture_id
+    assert len(truth) >= len(NAMES) and {str(row["day"]) for row in truth} == {"2026-11-21"}
+    old(copied, name)
+    with open_lake(copied) as opened, sandbox_over(opened) as engine:
+        assert rows(engine, query) == truth
+        assert {*opened.days().values()} == {"2026-11-21"}

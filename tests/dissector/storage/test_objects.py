@@ -128,7 +128,7 @@ def test_what_fails_for_a_moment_is_asked_for_again(
         ([403], "the store refuses access"),
         ([401], "the store refuses access"),
         ([503] * 50, "the store does not answer: Odd|the store does not answer: 503"),
-        (["", 416, 416], "the store does not answer"),
+        (["", 416, 416], "it has another size"),
     ],
 )
 def test_what_fails_for_good_is_one_line_without_secrets(

@@ -1,0 +1,221 @@
+"""Files of a lake in a store that are read where they lie: DuckDB says which ranges it needs.
+
+It knows columns, row groups and pages, asks for near ones together, and keeps in its memory what it
+read. Files have their addresses as names. The first look at one is at its end, where the footer is,
+and says which version it is: all further ranges are of that one. A file that ends there is fetched
+whole, as every file is that others read.
+"""
+
+import errno
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock, local
+from typing import Any, Final
+
+from fsspec import AbstractFileSystem
+
+from dissector import limits
+from dissector.lake.copies import Copy, is_used
+from dissector.lake.fetching import Fetching, count, fetch_one, fetched
+from dissector.lake.locks import shared_lock
+from dissector.storage import progress
+from dissector.storage.store import Entry, Store
+
+_PATTERN: Final = re.compile(r"[\[*?]")
+# No name in a store is written twice; DuckDB keeps nothing of a file without a time.
+_ALWAYS: Final = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+class Ranges:
+    """Reads ranges of files of one lake, from many threads.
+
+    Args:
+        shown: the address of the lake. folder: of its copies. entry: a file of the store, by the
+            path of its copy and its size.
+    """
+
+    def __init__(
+        self, store: Store, shown: str, folder: Path, entry: Callable[[Path, int], Entry]
+    ) -> None:
+        self._store = store
+        self._shown = shown
+        self._folder = folder
+        self._entry = entry
+        self._files: dict[str, Fetching] = {}
+        self._versions: dict[str, Entry] = {}
+        self._ends: OrderedDict[str, bytes] = OrderedDict()
+        self._lock = Lock()
+        self._problem = ""
+        self._is_told = False
+
+    def names(self, wanted: Iterable[Copy]) -> list[str]:
+        """The names of files: paths of those that are on this machine, addresses of others,
+        which may be read from now on."""
+        names: list[str] = []
+        with shared_lock(self._folder):  # nobody trims it
+            for name, part in wanted:
+                copy = self._folder / name
+                names.append(str(copy))
+                if not is_used(copy, part.bytes):
+                    entry = self._entry(copy, part.bytes)
+                    # To DuckDB such a name is a pattern, which it may not look for.
+                    names[-1] = _PATTERN.sub(lambda odd: f"%{ord(odd[0]):X}", entry.path)
+                    self._files[names[-1]] = Fetching(copy, entry, part.sha256)
+        of = sum(self.size(name) for name in names if name in self._files)
+        count(self._folder, 0, of=of)
+        return names
+
+    def filesystem(self) -> AbstractFileSystem:
+        """What DuckDB is given to read them."""
+        return _Files(self)
+
+    def problem(self) -> str:
+        """Why a range could not be had since this was last asked; empty if all could."""
+        problem, self._problem = self._problem, ""
+        return problem
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """While the body runs, whoever listens hears how much is read."""
+        self._is_told = True
+        try:
+            yield
+        finally:
+            self._is_told = False
+            total = fetched(self._folder).of
+            progress.tell(total, total, self._shown)
+
+    def size(self, path: str) -> int:
+        """Of a file, in bytes.
+
+        Raises:
+            FileNotFoundError: it is none of them.
+        """
+        if path not in self._files:
+            raise FileNotFoundError(errno.ENOENT, "it is no file of the lake", path)
+        return self._files[path].entry.size
+
+    def read(self, path: str, start: int, end: int) -> bytes:
+        """Bytes [start, end) of a file; end is within it.
+
+        Raises:
+            OSError: they cannot be had; `problem` says why.
+        """
+        file = self._files[path]
+        end_at = max(0, file.entry.size - limits.FOOTER_BYTES)
+        try:
+            is_known = path in self._versions or not end_at
+            last = self._end_of(path) if end > end_at or not is_known else b""
+            parts = []
+            while start < min(end, end_at):
+                until = min(end, end_at, start + limits.STORE_RANGE_BYTES)
+                parts.append(self._store.read(self._versions[path], start, until))
+                self._note(until - start)
+                start = until
+            if end > end_at:
+                parts.append(last[start - end_at : end - end_at])
+        except OSError as error:
+            self._problem = self._problem or self._words(file.entry.path, error)
+            raise
+        if self._is_told:
+            so_far = fetched(self._folder)
+            progress.tell(min(so_far.bytes, so_far.of - 1), so_far.of, self._shown)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _end_of(self, path: str) -> bytes:
+        """The last bytes of a file, by which its version is known."""
+        if (data := self._ends.get(path)) is not None:
+            return data
+        file = self._files[path]
+        size = file.entry.size
+        if size <= limits.FOOTER_BYTES:
+            fetch_one(self._store, file)
+            if file.problem:
+                raise _Damaged(errno.ESTALE, file.problem)
+            data = file.path.read_bytes()
+        else:
+            entry = self._versions.get(path, file.entry)
+            start = size - limits.FOOTER_BYTES
+            self._versions[path], data = self._store.look(entry, start, size)
+        self._note(len(data))
+        with self._lock:
+            self._ends[path] = data
+            while len(self._ends) > limits.STORE_ENDS:
+                self._ends.popitem(last=False)
+        return data
+
+    def _note(self, size: int) -> None:
+        with self._lock:
+            count(self._folder, size, requests=1)
+
+    def _words(self, path: str, error: OSError) -> str:
+        if isinstance(error, _Damaged):
+            return str(error.strerror)
+        if isinstance(error, FileNotFoundError):
+            return f"{path} is missing: it was removed meanwhile, run it again"
+        if error.errno == errno.ESTALE:
+            return f"{path} is not what its manifest says: {error.strerror}"
+        return f"cannot read {self._shown}: {error.strerror or error}"
+
+
+class _Damaged(OSError):
+    """It says so itself."""
+
+
+class _OpenFile:
+    """A file as DuckDB reads it: several threads seek and read one, each at a place of its own."""
+
+    def __init__(self, ranges: Ranges, path: str, size: int) -> None:
+        self._ranges, self._path, self._size = ranges, path, size
+        self._at = local()
+
+    def seek(self, offset: int, _whence: int = 0) -> int:
+        """Go to a place, from the beginning on."""
+        self._at.position = offset
+        return offset
+
+    def tell(self) -> int:
+        """The place."""
+        return int(self._at.position)
+
+    def read(self, size: int) -> bytes:
+        """So many bytes, fewer at the end."""
+        start = self._at.position
+        end = self._at.position = min(start + size, self._size)
+        return self._ranges.read(self._path, start, end) if start < end else b""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _Files(AbstractFileSystem):  # type: ignore[misc]
+    """The files, as DuckDB asks for them."""
+
+    protocol = ("s3", "gs", "az", "abfss", "hdfs")
+    cachable = False
+
+    def __init__(self, ranges: Ranges) -> None:
+        super().__init__()
+        self._ranges = ranges
+
+    def open(self, path: str, mode: str = "rb", **_: Any) -> _OpenFile:
+        """A file to read."""
+        if mode != "rb":
+            raise PermissionError(errno.EROFS, "files of a lake are read, nothing else", path)
+        return _OpenFile(self._ranges, path, self._ranges.size(path))
+
+    def glob(self, path: str, **_: Any) -> list[str]:
+        """The one file of a name, which is no pattern."""
+        return [path]
+
+    def size(self, path: str) -> int:
+        """Of a file, in bytes."""
+        return self._ranges.size(path)
+
+    def modified(self, path: str) -> datetime:
+        """When a file changed: none does."""
+        return _ALWAYS
