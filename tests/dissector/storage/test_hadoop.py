@@ -1,7 +1,10 @@
 """Captures in a real HDFS give what the same files give from a disk; `make test-hdfs` runs it."""
 
+import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,12 +12,19 @@ from pathlib import Path
 
 import pytest
 
+from dissector import limits
 from dissector.cli.main import run
+from dissector.lake.install import ready_stages
+from dissector.lake.mirror import folder_of
+from dissector.lake.reader import open_lake, verify
 from dissector.storage import stores
 from dissector.storage.addresses import parsed
 from dissector.storage.stores import store_of
+from dissector.tap import delivery
+from dissector.tap.rotations import Rotations
 from tests.dissector.storage.servers import forget
 from tests.dissector.storage.test_objects import NACK, UNLOAD, digests
+from tests.dissector.tap.test_delivery import killed_taps, opened, rotate, until
 
 CLASSES = os.environ.get("HDFS_CLASSPATH", "")
 pytestmark = pytest.mark.skipif(
@@ -24,8 +34,8 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a cluster that holds two captures."""
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
+    """The address of a cluster that holds two captures, and its process."""
     from hdfs_native import Client
 
     source = Path(__file__).parent / "hdfs/SmallCluster.java"
@@ -45,10 +55,22 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 with client.create(f"/taps/{name}") as file:
                     file.write(path.read_bytes())
             forget()
-            yield root
+            yield root, process.pid
         finally:
             process.kill()
             forget()
+
+
+@pytest.fixture
+def cluster(started: tuple[str, int]) -> str:
+    """Its address."""
+    return started[0]
+
+
+@pytest.fixture
+def process(started: tuple[str, int]) -> int:
+    """Its process."""
+    return started[1]
 
 
 @pytest.mark.parametrize("where", ["taps", "taps/", "", "taps/**/*.pcap", "taps/deep/nack.pcap"])
@@ -116,6 +138,109 @@ def test_a_lake_holds_what_one_on_a_disk_holds(
     assert run(["lake", "list", lake]) == 0
     assert capsys.readouterr()[0].count("\n") == 2  # the group, and that it went
     assert run(["lake", "tidy", lake]) == 0
+
+
+def test_questions_read_ranges(
+    cluster: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("dissector.lake.mirror._base", lambda: tmp_path / "first/lakes")
+    lake, here = f"{cluster}/lakes/asked", str(tmp_path / "here")
+    assert run(["land", str(UNLOAD), str(NACK), "--lake", lake, "-q"]) == 0
+    assert run(["land", str(UNLOAD), str(NACK), "--lake", here, "-q"]) == 0
+    monkeypatch.setattr("dissector.lake.mirror._base", lambda: tmp_path / "second/lakes")
+    monkeypatch.setattr(limits, "FOOTER_BYTES", 5000)
+    query = "select day, command, sum(frame_bytes) from frames group by all order by all"
+    capsys.readouterr()
+    assert run(["sql", "--lake", here, query]) == 0
+    plain = capsys.readouterr()[0]
+    assert run(["sql", "--lake", lake, query]) == 0
+    out, err = capsys.readouterr()
+    assert out == plain and re.fullmatch(rf".* fetched from {lake} in \d+ requests\n", err), err
+    store = store_of(parsed(cluster))
+    (frames, *_) = [e for e in store.entries("lakes/asked/frames") if "unload" in e.path]
+    name = parsed(frames.path).name
+    data = store.load(name)
+    for changed, said in ((data + b"x", "it has another size"), (None, "is missing")):
+        store.delete([name])
+        assert changed is None or store.put_new(name, changed)
+        assert run(["sql", "--lake", lake, query]) == 2
+        out, err = capsys.readouterr()
+        line = err.splitlines()[0]
+        assert out == "" and said in line and frames.path in line
+
+
+def test_a_tap_delivers_its_rotations(
+    cluster: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The same captures as on a disk, once, also where it is run again or the upkeep goes on."""
+    lake, here = f"{cluster}/lakes/tapped", str(tmp_path / "here")
+    query = "select * exclude (day) from frames order by all"
+    answers, counts = [], []
+    for machine, where in (("first", lake), ("second", lake), ("third", here)):
+        monkeypatch.setenv("DISSECTOR_LAKES", str(tmp_path / machine))
+        assert run(["tap", "--replay", str(UNLOAD), "--lake", where, "--rotate", "20kB"]) == 0
+        said = capsys.readouterr()[1]
+        assert "rotations in the lake" in said and "waits" not in said
+        assert run(["lake", "verify", where]) == 0
+        capsys.readouterr()
+        assert run(["lake", "list", where, "--json"]) == 0
+        counts.append(len(capsys.readouterr()[0].splitlines()))
+        assert run(["sql", "--lake", where, query, "--format", "csv"]) == 0
+        answers.append(capsys.readouterr()[0])
+    assert counts[0] > 2 and len({*counts}) == 1
+    assert answers[0].count("\n") > 1000 and len({*answers}) == 1
+    monkeypatch.setenv("DISSECTOR_LAKES", str(tmp_path / "first"))
+    newer = Rotations(folder_of(lake), "eth0", {}, True, keep_days=2)
+    newer.begin_run(77)
+    rotate(newer)
+    newer.close()
+    assert newer.upkeep_problem is None
+    assert run(["lake", "list", lake, "--json"]) == 0
+    (left,) = capsys.readouterr()[0].splitlines()
+    assert json.loads(left)["captures"][0].startswith("c-eth0-77-")
+
+
+def test_rotations_wait_while_the_cluster_is_silent(
+    cluster: str, process: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dissector.lake.mirror._base", lambda: tmp_path / "lakes")
+    monkeypatch.setattr(delivery, "RETRY_SECONDS", 0.5)
+    lake = folder_of(f"{cluster}/lakes/silent")
+    rotations = opened(lake)
+
+    def delivered(count: int) -> bool:
+        assert [fate.problem for fate in rotations.fates() if fate.problem] == []
+        return rotations.landed == count and not ready_stages(lake)
+
+    rotate(rotations)
+    until(lambda: delivered(1))
+    os.kill(process, signal.SIGSTOP)
+    try:
+        rotate(rotations)
+        rotate(rotations)
+        until(lambda: delivered(3) or len(ready_stages(lake)) == 2)
+        assert len(ready_stages(lake)) == 2
+    finally:
+        os.kill(process, signal.SIGCONT)
+    until(lambda: delivered(3))
+    assert rotations.close() == [] and rotations.lost == 0
+    with open_lake(lake) as found:
+        assert len(found.captures) == 3 and verify(found) == []
+
+
+def test_a_tap_that_is_killed_has_landed_all_that_was_on_disk(
+    cluster: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    killed_taps(f"{cluster}/lakes/killed", tmp_path, monkeypatch, capsys)
 
 
 def test_a_lake_is_published_where_it_lies(

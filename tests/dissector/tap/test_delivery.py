@@ -181,23 +181,31 @@ def test_a_tap_that_is_killed_has_landed_all_that_was_on_disk(
     bucket: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
+    killed_taps(LAKE, tmp_path, monkeypatch, capsys)
+
+
+def killed_taps(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Taps into a lake are killed; it has all that was on their disk, once."""
     chance = random.Random(1)
     where, on_disk = str(tmp_path / "tap"), 0
     for round_no in range(3):
-        command = [sys.executable, "-c", TAP, where, LAKE, str(round_no + 1)]
+        command = [sys.executable, "-c", TAP, where, address, str(round_no + 1)]
         tap = subprocess.Popen(command, stdout=subprocess.PIPE, env=dict(os.environ))
         assert tap.stdout is not None and tap.stdout.readline() == b"began\n"
         time.sleep(chance.uniform(0.3, 1.5))
         tap.kill()
         on_disk += tap.communicate()[0].count(b"on disk")
     use(tmp_path / "tap", monkeypatch)
-    last = opened(folder_of(LAKE), 9)
+    last = opened(folder_of(address), 9)
     last.close()
-    assert last.delivery.waiting == 0 and not ready_stages(folder_of(LAKE))
+    assert last.delivery.waiting == 0 and not ready_stages(folder_of(address))
     use(tmp_path / "reader", monkeypatch)
-    assert run(["lake", "verify", LAKE]) == 0
+    assert run(["lake", "verify", address]) == 0
     capsys.readouterr()
-    assert run(["lake", "list", LAKE, "--json"]) == 0
+    assert run(["lake", "list", address, "--json"]) == 0
     listed = [json.loads(line) for line in capsys.readouterr()[0].splitlines()]
     inside = [name for each in listed for name in each["captures"]]
     assert len(inside) == len(set(inside))
