@@ -74,6 +74,7 @@ EDGES_THAT_MEET = {
     "dissector.lake.log": {"storage"},  # lakes lie in stores, too
     "dissector.lake.mirror": {"storage"},
     "dissector.lake.fetching": {"storage"},
+    "dissector.lake.ranges": {"storage"},
     "dissector.lake.publish_": {"storage"},  # libraries of tables reach the same servers
     "dissector.lake.land": {"sources"},  # the landing of a capture, which Spark tasks call, too
     "dissector.lake.known": {"sources"},  # whether it is there already

@@ -95,7 +95,7 @@ def test_what_has_no_room_is_refused_before_anything_is_fetched(
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=5000))
     with machines.on("reader") as lake, open_lake(lake):
         machines.store.asked.clear()
-        said = r"5.22 KiB of s3://bucket/some/lake are to be fetched, and 4.88 KiB are free in "
+        said = r"5.42 KiB of s3://bucket/some/lake are to be fetched, and 4.88 KiB are free in "
         with pytest.raises(InputError, match=said):
             rows_of(lake)
         assert not any(asked.startswith("read ") for asked in machines.store.asked)
