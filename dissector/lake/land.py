@@ -29,7 +29,7 @@ Progress = Callable[[int], None]
 
 # Starting a process and loading the compiled passes there takes a processor as long as 80 MB of
 # input, so each shall have more to do; a capture costs as much as so many bytes of it before its
-# first packet.
+# first packet. Where it is smaller, whether the lake has it already is seen before processes start.
 _WORTH_A_PROCESS: Final = 128 << 20
 _BYTES_OF_A_CAPTURE: Final = 2 << 20
 
@@ -177,14 +177,33 @@ def land_chains(
     with writing_to(lake):
         mirror.refresh(lake)
         deliver(lake)
-    if processes := processes_for(chains, jobs):
-        yield from _land_in_processes(chains, lake, options, cluster, processes, progress)
+    known: set[int] = set()
+    if processes_for(chains, jobs):
+        for outcome in _known_outcomes(chains, lake, options, cluster):
+            known.add(outcome.number)
+            yield outcome
+    done = sum(chains[number].stored_bytes for number in known)
+    waiting = [number for number in range(len(chains)) if number not in known]
+    left = [chains[number] for number in waiting]
+    if processes := processes_for(left, jobs):
+        tasks = [_Task(number, chains[number], lake, options, cluster) for number in waiting]
+        yield from _land_in_processes(tasks, processes, _shifted(progress, done))
     else:
-        done = 0
-        for number, chain in enumerate(chains):
+        for number, chain in zip(waiting, left, strict=True):
             yield landed_or_failed(number, chain, lake, options, cluster, _shifted(progress, done))
             done += chain.stored_bytes
     mirror.trim(lake)
+
+
+def _known_outcomes(
+    chains: Sequence[Chain], lake: Path, options: Options, cluster: str | None
+) -> Iterator[Outcome]:
+    """The outcomes of small captures that the lake has."""
+    for number, chain in enumerate(chains):
+        if chain.stored_bytes < _BYTES_OF_A_CAPTURE:
+            with suppress(InputError):  # which whoever lands it tells
+                if known := known_capture(chain, lake, options, cluster):
+                    yield Outcome(number, *known, None)
 
 
 def landed_or_failed(
@@ -283,37 +302,32 @@ class _Workers:
 
 
 def _land_in_processes(
-    chains: Sequence[Chain],
-    lake: Path,
-    options: Options,
-    cluster: str | None,
-    processes: int,
-    progress: Progress | None,
+    tasks: Sequence[_Task], processes: int, progress: Progress | None
 ) -> Iterator[Outcome]:
     """The largest captures first, so that the last one to end is not the longest."""
     from multiprocessing.connection import Connection, wait
 
-    waiting = sorted(range(len(chains)), key=lambda number: chains[number].stored_bytes)
-    running: dict[Connection, int] = {}
+    waiting = sorted(tasks, key=lambda task: task.chain.stored_bytes)
+    running: dict[Connection, _Task] = {}
     read: dict[int, int] = {}
     with _Workers(processes) as workers:
         idle = list(workers.channels)
         while waiting or running:
             while waiting and idle:
-                channel, number = idle.pop(), waiting.pop()
-                channel.send(_Task(number, chains[number], lake, options, cluster))
-                running[channel] = number
+                channel, task = idle.pop(), waiting.pop()
+                channel.send(task)
+                running[channel] = task
             for ready in wait(list(running)):
                 assert isinstance(ready, Connection)
-                number = running[ready]
-                message = _received(ready, chains[number])
+                task = running[ready]
+                message = _received(ready, task.chain)
                 if isinstance(message, Outcome):
                     del running[ready]
                     idle.append(ready)
-                    read[number] = chains[number].stored_bytes
+                    read[task.number] = task.chain.stored_bytes
                     yield message
                 else:
-                    read[number] = message
+                    read[task.number] = message
                 if progress is not None:
                     progress(sum(read.values()))
 

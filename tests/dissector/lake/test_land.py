@@ -187,6 +187,24 @@ def test_a_process_has_more_to_do_than_it_costs(
     assert land.processes_for([*chains, Chain(("-",), "stdin")], jobs) == 0
 
 
+def test_what_a_lake_has_already_starts_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = chains_of(NACKS, ABORTS)
+    first = [*land_chains(paths, tmp_path / "lake", OPTIONS)]
+    before = files_of(tmp_path / "lake")
+    asked: list[int] = []
+    monkeypatch.setattr(land, "processes_for", lambda chains, _: asked.append(len(chains)) or 2)
+    monkeypatch.setattr(land, "_land_in_processes", lambda tasks, *_: iter(tasks))
+    gone = Chain((str(tmp_path / "missing.pcap"),), "missing-pcap")
+    *known, left = land_chains([*paths, gone], tmp_path / "lake", OPTIONS, jobs=2)
+    assert asked == [3, 1] and left.number == 2
+    assert [(each.number, each.landed and each.landed.capture_id) for each in known] == [
+        (each.number, each.landed and each.landed.capture_id) for each in first
+    ]
+    assert files_of(tmp_path / "lake") == before
+
+
 def test_what_cannot_be_read_leaves_the_others(tmp_path: Path) -> None:
     gone = Chain((str(tmp_path / "missing.pcap"),), "missing-pcap")
     found = list(land_chains([gone, *chains_of(NACKS)], tmp_path / "lake", OPTIONS))
