@@ -38,7 +38,8 @@ class BodyColumns(Bundle):
         leftover: bytes behind the last record, is_rising: 1 if each offset is larger than the one
         before; first_seq, first_producer (code of its name), first_epoch: of the first record. A
         text that carries one message has records 1, records_at NULL, and its key and payload in
-        key_at, key_bytes, payload_at, payload.
+        key_at, key_bytes, payload_at, payload. A commit of one offset has its partition in
+        committed_partition, and in following the offset that its group wants to read next.
     decoded: of compact_acks, NULL while nobody has read what it says.
     """
 
@@ -64,6 +65,8 @@ class BodyColumns(Bundle):
     first_seq: Int64Array
     first_producer: Int64Array
     first_epoch: Int64Array
+    committed_partition: Int64Array
+    following: Int64Array
     decoded: Int64Array
 
 
@@ -82,6 +85,8 @@ def find_bodies(
         out.idempotent[row] = NULL
         out.layout[row] = NULL
         out.key_bytes[row] = NULL
+        out.committed_partition[row] = NULL
+        out.following[row] = NULL
         out.decoded[row] = NULL
         if frames.protocol[row] != protocol or frames.frame_no[row] == NULL:
             continue

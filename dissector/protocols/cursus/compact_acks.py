@@ -26,7 +26,7 @@ class ReadBy(enum.IntEnum):
     BATCH = 0
     EMPTY = 1
     ACK = 2
-    OK = 3
+    OK = 3  # what else such an answer says decides nothing here
     WRAPPED = 4  # a line that carries a batch: its text is still to be read
 
 

@@ -14,7 +14,12 @@ from dissector.protocols.cursus.answers import Ack, Answer, answer_detail, read_
 from dissector.protocols.cursus.batches import LAYOUT_NAMES, UNKNOWN_ACKS
 from dissector.protocols.cursus.bodies import BodyColumns
 from dissector.protocols.cursus.compact_acks import ReadBy
-from dissector.protocols.cursus.forwarded import NOTHING, Forwarded, read_forwarded
+from dissector.protocols.cursus.forwarded import (
+    NOTHING,
+    Forwarded,
+    is_passed_on,
+    read_forwarded,
+)
 from dissector.protocols.cursus.headers import BodyShape
 from dissector.protocols.cursus.lines import CommandLine, line_detail, read_line
 from dissector.protocols.cursus.unpacked_bodies import MARKED, BodyUnpacker
@@ -24,7 +29,8 @@ _SHORT_BYTES: Final = 128
 _WITH_MESSAGE: Final = frozenset(
     commands.NUMBER[name] for name in ("PUBLISH", "TXN_PUBLISH", "APPEND_STREAM")
 )
-_COMMITS: Final = frozenset(commands.NUMBER[name] for name in ("COMMIT_OFFSET", "COMMIT"))
+_COMMIT_OFFSET: Final = commands.NUMBER["COMMIT_OFFSET"]
+_COMMITS: Final = (_COMMIT_OFFSET, commands.NUMBER["COMMIT"])
 _NAMED: Final = (
     (b"topic", "topic"),
     (b"group", "subscription"),
@@ -167,6 +173,8 @@ class BodyDecoder:
             offset = line.number(b"offset")
             if offset is not None and offset > 0:
                 frames.entry_id[row] = offset - 1
+        if command in commands.ACKS and not is_passed_on(line):
+            self._note_commit(frames, row, line)
         forwarded = read_forwarded(line)
         for column, text in forwarded.texts.items():
             getattr(frames, column)[row] = self.codes.of(text)
@@ -174,6 +182,15 @@ class BodyDecoder:
         for column, figure in forwarded.numbers.items():
             getattr(frames, column)[row] = figure
         return DecodedBody(line=line, forwarded=forwarded)
+
+    def _note_commit(self, frames: FrameColumns, row: int, line: CommandLine) -> None:
+        """A text that commits one offset fills columns of its body."""
+        entries = line.entries or ()
+        offset = line.number(b"offset")
+        if line.command == _COMMIT_OFFSET and offset is not None:
+            entries = ((int(frames.partition[row]), offset),)
+        if len(entries) == 1:
+            self.bodies.committed_partition[row], self.bodies.following[row] = entries[0]
 
     def _note_message(
         self,
@@ -208,6 +225,8 @@ class BodyDecoder:
                     self._answers.clear()
                 self._answers[body] = answer
         frames.command[row] = answer.command
+        if is_whole and answer.command == commands.RESPONSE_OK:
+            self.bodies.decoded[row] = ReadBy.OK
         if answer.ack is not None:
             ack = answer.ack
             frames.entry_id[row] = ack.last_offset

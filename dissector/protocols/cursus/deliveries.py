@@ -15,12 +15,13 @@ from dissector.bundles import Records
 from dissector.codecs.wrapping import difference
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
-from dissector.protocols.cursus.rows import DELIVERY_COLUMNS, DeliveryRows
+from dissector.protocols.cursus.rows import DELIVERY_COLUMNS, AckRows, DeliveryRows
 from dissector.schemas.enums import ACKED, DELIVERY_CONN_CLOSED, UNRESOLVED_AT_LIMIT
 from dissector.states import State
 from dissector.tables import HashTable, Pool
 
 LARGEST: Final = (1 << 63) - 1
+MANY: Final = LARGEST  # groups of a topic
 _COLUMNS: Final = len(DELIVERY_COLUMNS)
 
 # Indexes into DeliveryState.counts.
@@ -28,6 +29,7 @@ OPEN: Final = 0  # deliveries that wait for a commit, at all positions
 _RUNS: Final = 1  # of ended
 _LIMIT: Final = 2  # of those that wait
 _CLOSED: Final = 3  # records of closed
+_ACKS: Final = 4  # records of acks
 
 
 class ReadPositions(Records):
@@ -72,14 +74,17 @@ class EndedRuns(Records):
 
 
 class DeliveryState(State):
-    """All deliveries.
+    """All deliveries, and all commits.
 
+    only_group: by topic the one group that commands name with it, or MANY.
     by_position: positions by subscription, topic, partition.
     closed_connections: connections that are over.
     closed: deliveries that are over.
+    acks: offsets that were committed.
     counts: see above.
     """
 
+    only_group: HashTable
     by_position: HashTable
     positions: ReadPositions
     deliveries: DeliveryRows
@@ -87,6 +92,7 @@ class DeliveryState(State):
     closed_connections: HashTable
     ended: EndedRuns
     closed: DeliveryRows
+    acks: AckRows
     counts: Int64Array
 
 
@@ -187,6 +193,27 @@ class Commit(NamedTuple):
     row: int
 
 
+@inlined
+def new_ack(state: DeliveryState) -> int:
+    """A record for one more offset that was committed; there must be room for it."""
+    at = state.counts[_ACKS]
+    state.counts[_ACKS] = at + 1
+    return int(at)
+
+
+@inlined
+def has_ack_room(state: DeliveryState) -> bool:
+    """Whether one more offset that was committed can be noted."""
+    return bool(state.counts[_ACKS] < len(state.acks.matrix))
+
+
+@inlined
+def has_commit_room(state: DeliveryState, position: int) -> bool:
+    """Whether all that waits at a position can be closed."""
+    rows = state.counts[_CLOSED] + state.positions.length[position]
+    return bool(rows <= len(state.closed.matrix))
+
+
 @kernel
 def handle_commit(state: DeliveryState, position: int, commit: Commit) -> None:
     """Close the deliveries that a commit covers; there must be room for all that wait."""
@@ -263,6 +290,7 @@ class OpenDeliveries:
     def __init__(self, limit: int, key: int = 0) -> None:
         self.limit = limit
         self.state = DeliveryState(
+            only_group=tables.new_hash_table(64, key),
             by_position=tables.new_hash_table(128, key),
             positions=ReadPositions.new(64),
             deliveries=DeliveryRows.new(64),
@@ -270,7 +298,8 @@ class OpenDeliveries:
             closed_connections=tables.new_hash_table(64, key),
             ended=EndedRuns.new(1024),
             closed=DeliveryRows.new(64),
-            counts=np.array([0, 0, limit, 0], np.int64),
+            acks=AckRows.new(64),
+            counts=np.array([0, 0, limit, 0, 0], np.int64),
         )
         self._used = 0
         self._free_positions: list[int] = []
@@ -286,8 +315,21 @@ class OpenDeliveries:
         if rows > len(self.state.closed.matrix):
             self.state.grow(closed=self.state.closed.grown(2 * rows))
 
-    def drain_closed(self) -> Int64Array:
+    def make_ack_room(self) -> None:
+        """Room for one more offset that was committed."""
+        rows = int(self.state.counts[_ACKS]) + 1
+        if rows > len(self.state.acks.matrix):
+            self.state.grow(acks=self.state.acks.grown(2 * rows))
+
+    def drain_acks(self) -> Int64Array:
         """Rows of the table, int64[columns, rows]; there are none then."""
+        count = int(self.state.counts[_ACKS])
+        self.state.counts[_ACKS] = 0
+        ack_rows: Int64Array = self.state.acks.matrix[:count].T.copy()
+        return ack_rows
+
+    def drain_closed(self) -> Int64Array:
+        """As above, of deliveries."""
         count = int(self.state.counts[_CLOSED])
         self.state.counts[_CLOSED] = 0
         closed_rows: Int64Array = self.state.closed.matrix[:count, :_COLUMNS].T.copy()

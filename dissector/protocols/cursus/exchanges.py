@@ -29,7 +29,7 @@ from dissector.protocols.cursus.answers import Answer
 from dissector.protocols.cursus.decoded_bodies import BodyDecoder, DecodedBody
 from dissector.protocols.cursus.forwarded import is_passed_on
 from dissector.protocols.cursus.lines import CommandLine
-from dissector.protocols.cursus.rows import AckRow, ClosedRows, ConsumerRow, ProducerRow
+from dissector.protocols.cursus.rows import AckRows, ClosedRows, ConsumerRow, ProducerRow
 from dissector.protocols.cursus.sessions import PassContext
 from dissector.protocols.cursus.state_updates import StateUpdates
 from dissector.protocols.cursus.walk import walk
@@ -42,7 +42,6 @@ from dissector.protocols.pairing import state as pairing_state
 from dissector.protocols.pairing.exchanges import Exchanges
 from dissector.protocols.pairing.rules import Expectation
 from dissector.protocols.pairing.state import PairingBounds
-from dissector.protocols.pairing.steps import begin_row
 from dissector.schemas import enums
 from dissector.states import State
 from dissector.stream.columns import ENDED_CAPTURE_END
@@ -108,7 +107,8 @@ class CursusExchanges:
             self._gathered, decoder.codes, notices, self._state, own, names.key
         )
         self._sessions: dict[int, int] = {}  # by connection
-        self._lines: dict[int, tuple[int, CommandLine]] = {}  # of requests that are texts
+        # Of requests that are texts, but for commits of one offset.
+        self._lines: dict[int, tuple[int, CommandLine]] = {}
         self._blocks: list[TableBlock] = []
         self._ordinal = 0
         self.negotiated: dict[int, ConnectionFacts] = {}
@@ -126,21 +126,14 @@ class CursusExchanges:
         no_texts = np.full(rows, NULL, np.int64)
         run = prepacked(self._exchanges.begin(frames, rows, no_texts, self._names.names))
         context = self._updates.begin(run, bodies, mine)
-        needs_slow_path = bodies.decoded[:rows] == NULL
-        needs_slow_path |= frames.frame_no[:rows] == NULL
-        needs_slow_path &= frames.protocol[:rows] == self._protocol
-        slow_rows = needs_slow_path.tobytes()  # rows that no kernel can do
         row = walk(context, 0, rows, self._protocol, base)
         while row < rows:
             self._gathered.row = base + row
-            begin_row(run, row, base + row)
             if frames.frame_no[row] == NULL:
                 self._event(context, row)
             else:
                 self._frame(context, row, decoded.get(row))
-            row += 1
-            if row < rows and not slow_rows[row]:
-                row = walk(context, row, rows, self._protocol, base)
+            row = walk(context, row + 1, rows, self._protocol, base)
         self._blocks += self._exchanges.blocks(run, self._notices)
         self._names.update()  # texts of errors, too
 
@@ -152,11 +145,11 @@ class CursusExchanges:
         """Blocks of exchanges, acks and deliveries that closed since last asked."""
         out = self._gathered
         exchanges, self._blocks = self._blocks, []
-        deliveries = self._updates.groups.open.drain_closed()
+        closed = self._updates.groups.open
         return [
             *exchanges,
-            *out.drain(AckRow),
-            *out.block("deliveries", cursus_rows.DELIVERY_COLUMNS, deliveries),
+            *out.block("acks", AckRows._fields, closed.drain_acks()),
+            *out.block("deliveries", cursus_rows.DELIVERY_COLUMNS, closed.drain_closed()),
         ]
 
     # -- events
@@ -247,7 +240,7 @@ class CursusExchanges:
         if kind == enums.KIND_PUBLISH:
             self._updates.note_order(session, row)
         which = cursus_sessions.ask(context, session, row, kind, is_forwarded)
-        if line is not None:
+        if line is not None and self._own.requests.following[which] == NULL:
             self._lines[which] = int(context.frames.frame_no[row]), line
         if not is_forwarded:
             self._updates.asked(which, row, line)
@@ -265,7 +258,7 @@ class CursusExchanges:
         return int(self._state.directions.hole_row[2 * session : 2 * session + 2].max()) >= 0
 
     def _line_of(self, which: int) -> CommandLine | None:
-        """The text of a request, None if it is a batch."""
+        """The text of a request; None of a batch and of a commit of one offset."""
         frame_no, line = self._lines.get(which, (NULL, None))
         return line if frame_no == self._state.pending.request_frame_no[which] else None
 

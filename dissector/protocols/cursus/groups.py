@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dissector import tables
 from dissector.limits import MAX_GROUP_DELIVERIES, MAX_GROUP_MEMBERS, MAX_GROUP_PARTITIONS, NULL
 from dissector.protocols.columns import NAME_OBSERVED
 from dissector.protocols.cursus import deliveries as cursus_deliveries
@@ -55,7 +56,6 @@ class Groups:
         self._groups: dict[int, Group] = {}
         self._positions: OrderedDict[tuple[int, int, int], int] = OrderedDict()
         self._below: dict[int, Intervals] = {}  # fetched offsets below the topmost run
-        self._of_topic: dict[int, set[int]] = {}
         self._members: OrderedDict[tuple[int, int, int], Member] = OrderedDict()
         self._joins: dict[tuple[int, int, int], int] = {}
         self.open = OpenDeliveries(MAX_GROUP_DELIVERIES, key)
@@ -70,8 +70,18 @@ class Groups:
 
     def note_topic(self, subscription: int, topic: int) -> None:
         """A command names a group and a topic together."""
-        if subscription != NULL and topic != NULL:
-            self._of_topic.setdefault(topic, set()).add(subscription)
+        if subscription == NULL or topic == NULL:
+            return
+        known = self._only_group(topic)
+        if known == tables.ABSENT:
+            self._state.grow(only_group=tables.reserved(self._state.only_group, 1))
+        if known not in (subscription, cursus_deliveries.MANY):
+            only = subscription if known == tables.ABSENT else cursus_deliveries.MANY
+            tables.put(self._state.only_group, topic, 0, 0, 0, only)
+
+    def _only_group(self, topic: int) -> int:
+        """The one group of a topic, ABSENT or MANY."""
+        return int(tables.find(self._state.only_group, topic, 0, 0, 0))
 
     def reassigned(self, subscription: int, generation: int = NULL) -> None:
         """Partitions of a group are dealt anew, or a member learns that they were."""
@@ -133,10 +143,11 @@ class Groups:
         """A client was given a batch."""
         deliveries = self._state.deliveries
         topic, partition = int(deliveries.topic[which]), int(deliveries.partition[which])
-        known = self._of_topic.get(topic)
-        if deliveries.subscription[which] == NULL and is_push and known and len(known) == 1:
+        if deliveries.subscription[which] == NULL and is_push:
             # A stream whose beginning was not captured is that of the topic's only group.
-            deliveries.subscription[which] = next(iter(known))
+            only = self._only_group(topic)
+            if only not in (tables.ABSENT, cursus_deliveries.MANY):
+                deliveries.subscription[which] = only
         subscription = int(deliveries.subscription[which])
         first, last = int(deliveries.entry_id[which]), int(deliveries.last_offset[which])
         if first == NULL or (subscription == NULL and not is_push):
@@ -266,7 +277,7 @@ class Groups:
         """What streams of an unknown group were given is this group's if it is the only one."""
         key = (subscription, topic, partition)
         unknown = self._positions.get((NULL, topic, partition))
-        if unknown is None or self._of_topic.get(topic) != {subscription}:
+        if unknown is None or self._only_group(topic) != subscription:
             return
         if key in self._positions:
             return

@@ -86,7 +86,7 @@ def whole_number(text: bytes | None) -> int | None:
     if not digits.isdigit():
         return None
     number = int(text)
-    return number if -(1 << 63) <= number < 1 << 63 else None
+    return number if -(1 << 63) < number < 1 << 63 else None  # the lowest is NULL
 
 
 def first_word(text: bytes) -> bytes:

@@ -51,18 +51,18 @@ class DeliveryRows(Records):
 DELIVERY_COLUMNS: Final = DeliveryRows._fields[: DeliveryRows._fields.index("closing_row") + 1]
 
 
-class AckRow(NamedTuple):
-    """One committed offset; as above."""
+class AckRows(Records):
+    """Committed offsets; as above."""
 
-    connection_id: int
-    frame_no: int
-    ts: int
-    topic: int
-    subscription: int
-    entry_id: int
-    partition: int
-    lag: int
-    closing_row: int
+    connection_id: Int64Array
+    frame_no: Int64Array
+    ts: Int64Array
+    topic: Int64Array
+    subscription: Int64Array
+    entry_id: Int64Array
+    partition: Int64Array
+    lag: Int64Array
+    closing_row: Int64Array
 
 
 class ProducerRow(NamedTuple):
@@ -94,10 +94,9 @@ class ConsumerRow(NamedTuple):
     closing_row: int
 
 
-Row = AckRow | ProducerRow | ConsumerRow
+Row = ProducerRow | ConsumerRow
 
 _TABLES: Final[dict[type, str]] = {
-    AckRow: "acks",
     ProducerRow: "producers",
     ConsumerRow: "consumers",
 }

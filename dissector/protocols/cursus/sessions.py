@@ -18,7 +18,7 @@ from dissector.protocols.columns import FrameColumns
 from dissector.protocols.cursus import producer_log as cursus_producer_log
 from dissector.protocols.cursus.bodies import BodyColumns
 from dissector.protocols.cursus.commands import BATCH
-from dissector.protocols.cursus.deliveries import DeliveryState
+from dissector.protocols.cursus.deliveries import DeliveryState, new_ack
 from dissector.protocols.cursus.producer_log import BatchKey, ProducerLogState
 from dissector.protocols.pairing import connections as pairing_connections
 from dissector.protocols.pairing import pending as pairing_pending
@@ -56,6 +56,7 @@ class Requests(Records):
 
     acks, idempotent: of a batch.
     batch: its number in `producer_log`, 0 for none.
+    committed_partition, following: of a commit of one offset, see BodyColumns.
     is_passed_on: by a broker.
     is_begun: 1 once the first of its two frames has come, of a READ_STREAM.
     """
@@ -65,6 +66,8 @@ class Requests(Records):
     acks: Int64Array
     idempotent: Int64Array
     batch: Int64Array
+    committed_partition: Int64Array
+    following: Int64Array
     is_passed_on: Int64Array
     is_begun: Int64Array
 
@@ -162,6 +165,8 @@ def ask(context: PassContext, session: int, row: int, kind: int, is_passed_on: b
         requests.matrix[which, column] = 0
     requests.partition[which] = frames.partition[row]
     requests.consumer_name[which] = frames.consumer_name[row]
+    requests.committed_partition[which] = bodies.committed_partition[row]
+    requests.following[which] = bodies.following[row]
     requests.is_passed_on[which] = 1 if is_passed_on else 0
     requests.acks[which] = 1
     if frames.command[row] == BATCH:
@@ -196,6 +201,29 @@ def is_countable(frames: FrameColumns, row: int) -> bool:
     """Whether a client's frame says which batch it holds."""
     is_named = frames.topic[row] != NULL and frames.producer_name[row] != NULL
     return bool(is_named and frames.sequence_id[row] != NULL)
+
+
+@kernel
+def note_commit(
+    context: PassContext, which: int, subscription: int, topic: int, partition: int, following: int
+) -> None:
+    """A request commits an offset; there must be room for the row."""
+    pairing, acks = context.pairing.state, context.deliveries.acks
+    at = new_ack(context.deliveries)
+    connection = pairing.groups.connection[pairing.pending.group[which]]
+    acks.connection_id[at] = pairing.connections.connection_id[connection]
+    acks.frame_no[at] = pairing.pending.request_frame_no[which]
+    acks.ts[at] = pairing.pending.request_last_ns[which]
+    acks.topic[at] = topic
+    acks.subscription[at] = subscription
+    acks.entry_id[at] = following - 1 if following > 0 else NULL
+    acks.partition[at] = partition
+    acks.lag[at] = NULL
+    if topic != NULL:
+        acks.lag[at] = cursus_producer_log.lag_from(
+            context.producer_log, topic, partition, following
+        )
+    acks.closing_row[at] = pairing.counters[pairing_state.COUNT_ROW]
 
 
 # -- steps of answers

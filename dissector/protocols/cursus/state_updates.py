@@ -11,13 +11,13 @@ from dissector.protocols.columns import NAME_OBSERVED
 from dissector.protocols.cursus import sessions as cursus_sessions
 from dissector.protocols.cursus.answers import Answer, log_ends
 from dissector.protocols.cursus.bodies import BodyColumns
-from dissector.protocols.cursus.commands import BATCH, NUMBER
+from dissector.protocols.cursus.commands import ACKS, BATCH, NUMBER
 from dissector.protocols.cursus.decoded_bodies import NameCodes
 from dissector.protocols.cursus.deliveries import Commit
 from dissector.protocols.cursus.groups import Groups, Member
 from dissector.protocols.cursus.lines import CommandLine
 from dissector.protocols.cursus.producer_log import EPOCH_BACK, GAP, ProducerLog, order_of
-from dissector.protocols.cursus.rows import AckRow, ClosedRows, ProducerRow
+from dissector.protocols.cursus.rows import ClosedRows, ProducerRow
 from dissector.protocols.cursus.secrets import holds_token
 from dissector.protocols.cursus.sessions import PassContext, SessionState
 from dissector.protocols.frame_notices import notice_at
@@ -29,8 +29,6 @@ from dissector.states import State
 
 _JOIN: Final = NUMBER["JOIN_GROUP"]
 _LEAVE: Final = NUMBER["LEAVE_GROUP"]
-_COMMIT_OFFSET: Final = NUMBER["COMMIT_OFFSET"]
-_BATCH_COMMIT: Final = NUMBER["BATCH_COMMIT"]
 _SEND_OFFSETS: Final = NUMBER["SEND_OFFSETS_TO_TXN"]
 _END_TXN: Final = NUMBER["END_TXN"]
 _CREATE: Final = NUMBER["CREATE"]
@@ -123,7 +121,7 @@ class StateUpdates:
                 cursus_sessions.set_silent(self._state, which)
             if line.payload is not None and holds_token(line.payload[1]):
                 self._note("credentials_in_payload", row)
-        if command in (_COMMIT_OFFSET, _BATCH_COMMIT):
+        if command in ACKS:
             for partition, following in self._committed_offsets(which, line):
                 self._ack(which, subscription, topic, partition, following)
         elif command == _END_TXN and line.arguments.get(b"result") == b"commit":
@@ -132,32 +130,21 @@ class StateUpdates:
                 pending.subscription[which] = group
                 self._ack(which, group, *offset)
 
-    def _committed_offsets(self, which: int, line: CommandLine) -> tuple[tuple[int, int], ...]:
-        """Partitions and next offsets that a commit names."""
-        if self._state.pending.request_command[which] == _BATCH_COMMIT:
-            return line.entries or ()
-        following = line.number(b"offset")
-        partition = int(self._own.requests.partition[which])
-        return () if following is None else ((partition, following),)
+    def _committed_offsets(
+        self, which: int, line: CommandLine | None
+    ) -> tuple[tuple[int, int], ...]:
+        """Partitions and next offsets that a commit names. line: of one that names several."""
+        requests = self._own.requests
+        following = int(requests.following[which])
+        if following != NULL:
+            return ((int(requests.committed_partition[which]), following),)
+        return () if line is None or line.entries is None else line.entries
 
     def _ack(
         self, which: int, subscription: int, topic: int, partition: int, following: int
     ) -> None:
-        pending = self._state.pending
-        lag = self._producer_log.lag_from(topic, partition, following) if topic != NULL else NULL
-        self._out.add(
-            AckRow(
-                self._connection_of(which),
-                int(pending.request_frame_no[which]),
-                int(pending.request_last_ns[which]),
-                topic,
-                subscription,
-                following - 1 if following > 0 else NULL,
-                partition,
-                lag,
-                self._out.row,
-            )
-        )
+        self.groups.open.make_ack_room()
+        cursus_sessions.note_commit(self._context, which, subscription, topic, partition, following)
 
     def _connection_of(self, which: int) -> int:
         """The id of the connection of a request."""
@@ -213,20 +200,20 @@ class StateUpdates:
         elif command == _LEAVE:
             name, frame_no = requests.consumer_name[which], pending.request_frame_no[which]
             self.groups.leave(subscription, topic, int(name), int(frame_no))
+        elif command in ACKS and subscription != NULL:
+            for partition, following in self._committed_offsets(which, line):
+                self._commit(which, subscription, topic, partition, following)
         elif line is not None:
             self._text_answered(which, line)
         return True
 
     def _text_answered(self, which: int, line: CommandLine) -> None:
-        """A broker took commits, or made a topic."""
+        """A broker took offsets of a transaction, ended one, or made a topic."""
         pending = self._state.pending
         command = int(pending.request_command[which])
         topic, subscription = int(pending.topic[which]), int(pending.subscription[which])
         transaction = line.arguments.get(b"transactional_id", b"")
-        if command in (_COMMIT_OFFSET, _BATCH_COMMIT) and subscription != NULL:
-            for partition, following in self._committed_offsets(which, line):
-                self._commit(which, subscription, topic, partition, following)
-        elif command == _SEND_OFFSETS and line.entries is not None:
+        if command == _SEND_OFFSETS and line.entries is not None:
             if transaction not in self._staged and len(self._staged) >= MAX_STAGED_TRANSACTIONS:
                 self._staged.popitem(last=False)
             self._staged.setdefault(transaction, []).extend(

@@ -1,4 +1,4 @@
-"""Frames that come by the ten thousand: batches, their acknowledgements, pushes of streams.
+"""Frames that come by the ten thousand: batches, pushes of streams, commits, their answers.
 
 Each takes the steps that the rules in `exchanges` would let it take; `walk` stops at the first
 frame that is anything else.
@@ -11,13 +11,22 @@ from dissector.protocols.columns import COMPLETE, TO_BROKER, TO_CLIENT
 from dissector.protocols.cursus import sessions as cursus_sessions
 from dissector.protocols.cursus.commands import BATCH
 from dissector.protocols.cursus.compact_acks import ReadBy
-from dissector.protocols.cursus.deliveries import extend_fetched, goes_on, open_delivery
+from dissector.protocols.cursus.deliveries import (
+    MANY,
+    Commit,
+    extend_fetched,
+    goes_on,
+    handle_commit,
+    has_ack_room,
+    has_commit_room,
+    open_delivery,
+)
 from dissector.protocols.cursus.producer_log import IN_ORDER, order_of, see_log_end
 from dissector.protocols.cursus.sessions import PassContext
 from dissector.protocols.pairing.connections import find_connection
 from dissector.protocols.pairing.rows import may_be_lost
 from dissector.protocols.pairing.steps import begin_row
-from dissector.schemas.enums import DUP_OR_DROPPED, KIND_PUBLISH, OK
+from dissector.schemas.enums import DUP_OR_DROPPED, KIND_ACK, KIND_PUBLISH, OK
 from dissector.tables import ABSENT, find
 
 
@@ -41,11 +50,43 @@ def _produce(context: PassContext, session: int, row: int) -> bool:
 
 
 @inlined
-def _acknowledge(context: PassContext, session: int, row: int) -> bool:
-    """Handle a batch's answer; False: take the slow path."""
+def _ask_commit(context: PassContext, session: int, row: int) -> bool:
+    """Handle a commit of one offset; False: take the slow path."""
+    frames, bodies = context.frames, context.bodies
+    topic, subscription = frames.topic[row], frames.subscription[row]
+    if topic == NULL or subscription == NULL or not has_ack_room(context.deliveries):
+        return False
+    known = find(context.deliveries.only_group, topic, 0, 0, 0)
+    if known != subscription and known != MANY:
+        return False
+    which = cursus_sessions.ask(context, session, row, KIND_ACK, False)
+    partition, following = bodies.committed_partition[row], bodies.following[row]
+    cursus_sessions.note_commit(context, which, subscription, topic, partition, following)
+    return True
+
+
+@inlined
+def _commit(context: PassContext, which: int, row: int, ordinal: int) -> bool:
+    """Handle the good answer to a commit of one offset; False: take the slow path."""
+    pending, requests = context.pairing.state.pending, context.state.requests
+    state, following = context.deliveries, requests.following[which]
+    subscription, partition = pending.subscription[which], requests.committed_partition[which]
+    if following == NULL or subscription == NULL:
+        return False
+    position = find(state.by_position, subscription, pending.topic[which], partition, 0)
+    if position == ABSENT or not has_commit_room(state, position):
+        return False
+    frame_no, ns = pending.request_frame_no[which], pending.request_last_ns[which]
+    handle_commit(state, position, Commit(following, frame_no, ns, ordinal))
+    cursus_sessions.respond(context, which, row, OK, NULL, NULL)
+    return True
+
+
+@inlined
+def _acknowledge(context: PassContext, session: int, which: int, row: int) -> bool:
+    """Handle a batch's answer; False: take the slow path. which: the request that it answers."""
     frames, pending = context.frames, context.pairing.state.pending
-    which = cursus_sessions.oldest_of(context.pairing.state, session)
-    if which == ABSENT or pending.request_command[which] != BATCH:
+    if pending.request_command[which] != BATCH:
         return False
     if context.bodies.decoded[row] == ReadBy.ACK:
         context.state.sessions.has_stored[session] = 1
@@ -102,16 +143,22 @@ def _step(context: PassContext, session: int, row: int, ordinal: int) -> bool:
     if is_lost or pairing.connections.skipped[session] > 0 or must_authenticate:
         return False
     if direction == TO_BROKER:
-        is_batch = decoded == ReadBy.BATCH and context.bodies.records[row] != NULL
-        return is_batch and _produce(context, session, row)
-    if direction != TO_CLIENT or (decoded != ReadBy.ACK and decoded != ReadBy.OK):
+        if decoded == ReadBy.BATCH:
+            return context.bodies.records[row] != NULL and _produce(context, session, row)
+        return context.bodies.following[row] != NULL and _ask_commit(context, session, row)
+    if direction != TO_CLIENT or oldest == ABSENT:
         return False
-    return _acknowledge(context, session, row)
+    if decoded == ReadBy.OK and _commit(context, oldest, row, ordinal):
+        return True
+    is_answer = decoded == ReadBy.ACK or decoded == ReadBy.OK
+    return is_answer and _acknowledge(context, session, oldest, row)
 
 
 @kernel
 def walk(context: PassContext, row: int, stop: int, protocol: int, base: int) -> int:
     """Do the frames of a protocol from `row` on, up to the first that is for the rules.
+
+    Of that one, which is a frame or an event, only the time has begun.
 
     Args:
         base: ordinal of row 0.
@@ -124,12 +171,12 @@ def walk(context: PassContext, row: int, stop: int, protocol: int, base: int) ->
     session = ABSENT
     while row < stop:
         if frames.protocol[row] == protocol:
+            begin_row(context.pairing, row, base + row)
             if frames.frame_no[row] == NULL:
                 break
             if frames.connection_id[row] != connection:
                 connection = frames.connection_id[row]
                 session = find_connection(pairing, connection)
-            begin_row(context.pairing, row, base + row)
             if session == ABSENT or not _step(context, session, row, base + row):
                 break
             pairing.directions.is_seen[2 * session + frames.endpoint_index[row]] = 1

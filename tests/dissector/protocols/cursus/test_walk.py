@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from dissector.protocols.cursus import exchanges, facts, groups
 from dissector.protocols.cursus.exchanges import CursusExchanges
+from dissector.protocols.pairing.steps import begin_row
 from tests.dissector.protocols.cursus.dialogue import Dialogue
 from tests.wire import cursus
 
@@ -131,8 +132,16 @@ def played(script: list[tuple], is_once: bool) -> Dialogue:
     return story.dialogue
 
 
+def walk_nowhere(context, row, stop, protocol, base):
+    while row < stop and context.frames.protocol[row] != protocol:
+        row += 1
+    if row < stop:
+        begin_row(context.pairing, row, base + row)
+    return row
+
+
 def with_rules_alone(dialogue: Dialogue):
-    with patch.object(exchanges, "walk", lambda work, row, *_: row):
+    with patch.object(exchanges, "walk", walk_nowhere):
         return dialogue.rows()
 
 
