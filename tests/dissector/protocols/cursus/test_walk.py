@@ -1,5 +1,6 @@
 """What `walk` decides by itself gives the rows that the rules alone give."""
 
+from itertools import product
 from unittest.mock import patch
 
 import pytest
@@ -15,6 +16,10 @@ from tests.wire import cursus
 PRODUCERS = (0, 1)
 STREAMS = (2, 3)
 CONTROL = 4
+# Partitions beside 0 that a commit names, who commits, and the answer.
+COMMITS = tuple(
+    product(("", ",P1:3"), ("g", "h"), ("OK batched=1", "OK", '{"status":"OK"}', "done"))
+)
 
 few = st.integers(0, 3)
 producer_step = st.one_of(
@@ -28,6 +33,7 @@ stream_step = st.one_of(
 )
 control_step = st.one_of(
     st.tuples(st.just("commit"), st.integers(-3, 6)),
+    st.tuples(st.just("commit list"), st.integers(-3, 6), st.sampled_from(COMMITS)),
     st.tuples(st.just("refused commit"), st.integers(-3, 6)),
     st.tuples(st.just("join")),
     st.tuples(st.just("offsets"), st.integers(0, 40)),
@@ -108,6 +114,12 @@ class Script:
         line = f"COMMIT_OFFSET topic=t1 partition=0 group=g offset={max(0, self.top + step)}"
         self.dialogue.ask(self.at[CONTROL], f"{line} generation=1 member=m-2", "OK")
 
+    def commit_list(self, step: int, how: tuple[str, str, str]) -> None:
+        more, group, answer = how
+        line = f"BATCH_COMMIT topic=t1 group={group} generation=1 member=m-2"
+        line += f" P0:{max(0, self.top + step)}{more}"
+        self.dialogue.ask(self.at[CONTROL], line, answer)
+
     def refused_commit(self, step: int) -> None:
         line = f"BATCH_COMMIT topic=t1 group=g generation=1 member=m-2 P0:{max(0, self.top + step)}"
         self.dialogue.ask(self.at[CONTROL], line, "ERROR: GEN_MISMATCH current=2 requested=1")
@@ -162,6 +174,8 @@ LONG = [
     ("commit", 0),
     ("push", 3, -5, 2),
     ("push", 2, 0, 2),
+    *[("commit list", 0, how) for how in COMMITS],
+    ("push", 2, 0, 2),
     ("send", 0, 2, 2, 0),
     ("send", 0, 0, 2, 0),
     ("answer", 0, "a"),
@@ -185,6 +199,7 @@ def test_bounds_change_nothing_between_the_two(limits, monkeypatch):
 
 def test_what_is_frequent_is_left_to_no_rule():
     story = [("send", 0, 0, 2, 0), ("answer", 0, "a"), ("push", 2, 0, 3), ("keepalive", 2)]
+    story += [("commit", 0), ("commit list", 0, COMMITS[0])]
     dialogue = played(story * 20, False)
     with patch.object(
         CursusExchanges, "_frame", autospec=True, side_effect=CursusExchanges._frame
