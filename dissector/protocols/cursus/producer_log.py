@@ -398,10 +398,6 @@ class ProducerLog:
         self._make_progress_room(1)
         see_log_end(self.state, topic, partition, following)
 
-    def lag_from(self, topic: int, partition: int, following: int) -> int:
-        """How many records there are from an offset on; NULL where the end was not seen."""
-        return int(lag_from(self.state, topic, partition, following))
-
     def store_once(self, topic: int) -> None:
         """A topic stores each batch once, whatever its producers say."""
         self.state.grow(once=tables.reserved(self.state.once, 1))

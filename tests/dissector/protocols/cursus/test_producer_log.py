@@ -14,6 +14,7 @@ from dissector.protocols.cursus.producer_log import (
     count_batch,
     find_batch,
     is_stored_once,
+    lag_from,
     order_of,
     published_ns,
     store_batch,
@@ -103,15 +104,15 @@ def test_what_does_not_go_on_where_its_producer_is(batches):
 
 def test_ends_of_logs_and_topics_that_store_once():
     log = ProducerLog(limit=2)
-    assert log.lag_from(1, 0, 5) == NULL
+    assert lag_from(log.state, 1, 0, 5) == NULL
     for following in (8, 3):
         log.see_log_end(1, 0, following)
-    assert [log.lag_from(1, 0, each) for each in (0, 5, 9)] == [8, 3, 0]
+    assert [lag_from(log.state, 1, 0, each) for each in (0, 5, 9)] == [8, 3, 0]
     log.see_log_end(1, 1, -5)
-    assert log.lag_from(1, 1, 0) == NULL
+    assert lag_from(log.state, 1, 1, 0) == NULL
     for partition in (1, 2):
         log.see_log_end(1, partition, 1)
-    assert log.lag_from(1, 0, 0) == NULL and log.lag_from(1, 2, 0) == 1
+    assert lag_from(log.state, 1, 0, 0) == NULL and lag_from(log.state, 1, 2, 0) == 1
     assert not is_stored_once(log.state, 1, 0) and is_stored_once(log.state, 1, 1)
     log.store_once(1)
     assert is_stored_once(log.state, 1, 0) and not is_stored_once(log.state, 2, 0)
