@@ -98,11 +98,18 @@ def fetch_one(store: Store, file: Fetching) -> None:
             partial_path.rename(path)
         else:
             file.problem = f"{entry.path} is not what its manifest says: its bytes changed"
-    except FileNotFoundError:
-        file.problem = f"{entry.path} is missing: it was removed meanwhile, run it again"
     except OSError as error:
-        if error.errno != errno.ESTALE:
+        file.problem = problem_of(entry, error)
+        if not file.problem:
             raise
-        file.problem = f"{entry.path} is not what its manifest says: {error.strerror}"
     finally:
         partial_path.unlink(missing_ok=True)
+
+
+def problem_of(entry: Entry, error: OSError) -> str:
+    """What is wrong with a file of a lake; empty if the store did not give it."""
+    if isinstance(error, FileNotFoundError):
+        return f"{entry.path} is missing: it was removed meanwhile, run it again"
+    if error.errno == errno.ESTALE:
+        return f"{entry.path} is not what its manifest says: {error.strerror}"
+    return ""

@@ -20,7 +20,7 @@ from fsspec import AbstractFileSystem
 
 from dissector import limits
 from dissector.lake.copies import Copy, is_used
-from dissector.lake.fetching import Fetching, count, fetch_one, fetched
+from dissector.lake.fetching import Fetching, count, fetch_one, fetched, problem_of
 from dissector.lake.locks import shared_lock
 from dissector.storage import progress
 from dissector.storage.store import Entry, Store
@@ -119,7 +119,7 @@ class Ranges:
             if end > end_at:
                 parts.append(last[start - end_at : end - end_at])
         except OSError as error:
-            self._problem = self._problem or self._words(file.entry.path, error)
+            self._problem = self._problem or self._words(file.entry, error)
             raise
         if self._is_told:
             so_far = fetched(self._folder)
@@ -152,14 +152,10 @@ class Ranges:
         with self._lock:
             count(self._folder, size, requests=1)
 
-    def _words(self, path: str, error: OSError) -> str:
+    def _words(self, entry: Entry, error: OSError) -> str:
         if isinstance(error, _Damaged):
             return str(error.strerror)
-        if isinstance(error, FileNotFoundError):
-            return f"{path} is missing: it was removed meanwhile, run it again"
-        if error.errno == errno.ESTALE:
-            return f"{path} is not what its manifest says: {error.strerror}"
-        return f"cannot read {self._shown}: {error.strerror or error}"
+        return problem_of(entry, error) or f"cannot read {self._shown}: {error.strerror or error}"
 
 
 class _Damaged(OSError):

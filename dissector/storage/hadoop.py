@@ -9,7 +9,7 @@ from typing import Any, Final
 from hdfs_native import Client
 
 from dissector.limits import STORE_ATTEMPTS, STORE_RANGE_BYTES
-from dissector.storage.store import Entry
+from dissector.storage.store import Entry, other_size
 
 # Its own 15 attempts wait for minutes.
 _ATTEMPTS: Final = {
@@ -52,7 +52,7 @@ class HadoopStore:
             if entry.version is not None and found != entry:
                 raise OSError(errno.ESTALE, "it was changed while it was read")
             if found.size != entry.size:
-                raise OSError(errno.ESTALE, "it has another size")
+                raise other_size()
             data = self._client.read(path).read_range(start, end - start)
         if len(data) != end - start:
             raise OSError(errno.EIO, "the store gives fewer bytes than it says")

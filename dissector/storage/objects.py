@@ -20,7 +20,7 @@ from obstore.store import from_url
 from dissector import limits
 from dissector.errors import UsageError
 from dissector.storage.addresses import s3_server
-from dissector.storage.store import Entry
+from dissector.storage.store import Entry, other_size
 
 _STATUS: Final = re.compile(r"status code: (\d{3})(?: ([A-Za-z -]{1,40}))?")
 _CODE: Final = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
@@ -81,7 +81,7 @@ class ObjectsStore:
             answer = obstore.get(self._store, name, options=options)
             found = self._entry(answer.meta)
             if found.size != entry.size:
-                raise _other_size()
+                raise other_size()
             data = answer.bytes()
         if len(data) != end - start:
             raise OSError(errno.EIO, "the store gives fewer bytes than it says")
@@ -134,12 +134,8 @@ class ObjectsStore:
                 reason = f"no credentials were found; {self._hint}"
                 raise PermissionError(errno.EACCES, reason) from None
             if _status(text) == "416":
-                raise _other_size() from None
+                raise other_size() from None
             raise OSError(errno.EIO, f"the store does not answer: {_brief(error)}") from None
-
-
-def _other_size() -> OSError:
-    return OSError(errno.ESTALE, "it has another size")
 
 
 def _status(text: str) -> str:

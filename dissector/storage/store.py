@@ -1,5 +1,6 @@
 """What a store can do, and what it says of a file."""
 
+import errno
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
@@ -14,6 +15,11 @@ class Entry(NamedTuple):
     size: int
     changed_s: float
     version: str | None
+
+
+def other_size() -> OSError:
+    """What is raised where a file has another size than its entry says."""
+    return OSError(errno.ESTALE, "it has another size")
 
 
 class Store(Protocol):
