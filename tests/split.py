@@ -10,7 +10,8 @@ landed in another order. connections: in two, by clients, as two taps would have
 clients, and each half cut. rotations: by a tap. processes: cut, and landed by three processes.
 spark: cut, and what Spark reports; of some samples, and only if asked for.
 
-All ways of all samples take some 20 minutes of a processor, --turns (one way for each sample) three.
+All ways of all samples take some 20 minutes of a processor; --turns, one way for each sample,
+takes three.
 """
 
 import argparse
