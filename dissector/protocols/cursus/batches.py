@@ -218,6 +218,13 @@ def read_record(data: ByteArray, at: int, end: int, layout: int) -> Record:
     )
 
 
+@inlined
+def may_hold(head: BatchHeader, end: int) -> bool:
+    """Whether as many records as a header announces, each as short as can be, end at `end` or
+    before."""
+    return bool(0 <= head.records * _SHORT_RECORD <= end - head.records_at)
+
+
 @kernel
 def end_of_records(data: ByteArray, head: BatchHeader, end: int, layout: int) -> int:
     """The offset behind the last record, -1 if they are not all there."""

@@ -179,7 +179,11 @@ def _fill_head(
     out.records_at[row] = head.records_at
     frames.topic[row] = intern(names, data, head.topic_at, head.topic_bytes)
     frames.partition[row] = head.partition
-    frames.message_count[row] = head.records
+    # What is cut may be as long as its frame says.
+    end = out.end[row]
+    if frames.status[row] != COMPLETE:
+        end = max(end, out.at[row] + frames.frame_bytes[row])
+    frames.message_count[row] = head.records if batches.may_hold(head, end) else NULL
     frames.is_batch[row] = 1
     if frames.direction[row] != TO_CLIENT:
         frames.sequence_id[row] = head.seq_start

@@ -6,7 +6,7 @@ word, a batch that fills its frame exactly, or the mark of a compressed body.
 """
 
 import enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from dissector.blocks import ByteArray
 from dissector.codecs.integers import be16, be32, byte
@@ -14,6 +14,7 @@ from dissector.jit import inlined, kernel
 from dissector.limits import MAX_CURSUS_BODY_BYTES
 from dissector.protocols.columns import TO_BROKER, TO_CLIENT, UNKNOWN_DIRECTION
 from dissector.protocols.cursus import batches
+from dissector.protocols.cursus.batches import BatchLayout
 from dissector.protocols.cursus.commands import CUT_VERB, NO_VERB, find_verb, is_blank
 
 LENGTH_BYTES: Final = 4
@@ -36,18 +37,20 @@ class BodyShape(enum.IntEnum):
 
 
 # Levels of strictness of check_header: a frame that follows another, one that is searched for or
-# comes first, one with which a search may begin, one that says what only Cursus does, and one that
-# alone tells the protocol.
+# comes first, one with which a search may begin, one that says what only Cursus does, one that no
+# payload says by chance, and one that alone tells the protocol.
 _CHAINED: Final = 0
 _FIRST_OF_SEARCH: Final = 2
 _OWN: Final = 3
-_ALONE: Final = 4
+_INSIDE: Final = 4
+_ALONE: Final = 5
 
 _WINDOW: Final = 56  # bytes of a body that are enough to judge it
 _SMALLEST_BATCH: Final = 30
 _GZIP: Final = 0x1F8B
 _LZ4: Final = 0x04224D18
 _XERIAL: Final = 0x82534E41  # 0x82 and "SNA"
+_XERIAL_HEADER: Final = 20  # with the size of the first block
 _STAT: Final = 0x73746174
 _SUCC: Final = 0x73756363
 _ERRO: Final = 0x6572726F
@@ -120,7 +123,27 @@ def _judge_batch(data: ByteArray, at: int, end: int, body_end: int) -> int:
         return -1
     if not _is_topic(data, at + 4, min(end, at + 4 + size)):
         return -1
-    return 1 if end - at > min(4 + size, _WINDOW) else 0
+    if end - at <= min(4 + size, _WINDOW):
+        return 0
+    return 1 if _may_hold_its_records(data, at, end, body_end) else -1
+
+
+@inlined
+def _may_hold_its_records(data: ByteArray, at: int, end: int, body_end: int) -> bool:
+    """Whether a batch is as long as the number of its records demands, as far as that can be seen.
+
+    Compressors copy a batch's beginning as it is, and go on with other bytes.
+    """
+    behind_topic = at + 4 + be16(data, at + 2)
+    if end - behind_topic < 5 or end - behind_topic < 26 + byte(data, behind_topic + 4):
+        return True
+    if batches.read_head(data, at, end, BatchLayout.SEED).records_at >= 0:
+        return True
+    for layout in (BatchLayout.CURRENT, BatchLayout.V010):
+        head = batches.read_head(data, at, end, layout)
+        if head.records_at >= 0 and batches.may_hold(head, body_end):
+            return True
+    return False
 
 
 @inlined
@@ -134,9 +157,10 @@ def _judge_text(data: ByteArray, at: int, end: int, body_end: int) -> int:
 
 
 @inlined
-def _has_argument(data: ByteArray, at: int, end: int, body_end: int) -> int:
+def _has_argument(data: ByteArray, at: int, end: int, body_end: int, level: int) -> int:
     """Whether the word at `at`, a command, has nothing behind it or a name, `=` and a value, as in
-    Cursus: 1 if so, 0 if more bytes are needed, -1 if not. SQL begins with the same words."""
+    Cursus: 1 if so, 0 if more bytes are needed, -1 if not. SQL begins with the same words, and
+    payloads are single words."""
     while at < end and not is_blank(byte(data, at)):
         at += 1
     while at < end and is_blank(byte(data, at)):
@@ -144,8 +168,10 @@ def _has_argument(data: ByteArray, at: int, end: int, body_end: int) -> int:
     begin = at
     while at < end and _is_topic_byte(byte(data, at)) and byte(data, at) != _EQUALS:
         at += 1
+    if at == end and end < body_end:
+        return 0
     if at == end:
-        return int(at == begin) if end == body_end else 0
+        return int(at == begin) if level < _INSIDE else -1
     return 1 if at > begin and byte(data, at) == _EQUALS else -1
 
 
@@ -162,8 +188,8 @@ def _judge_word(
         at += 1
     verb = find_verb(data, at, end, 1 if end == body_end else 0)
     if verb >= 0:
-        return _has_argument(data, at, end, body_end) if level >= _OWN else 1
-    if direction == TO_BROKER or level < _FIRST_OF_SEARCH:
+        return _has_argument(data, at, end, body_end, level) if level >= _OWN else 1
+    if level < _OWN and (direction == TO_BROKER or level < _FIRST_OF_SEARCH):
         return _judge_text(data, at, end, body_end)
     return 0 if verb == CUT_VERB else -1
 
@@ -219,11 +245,13 @@ def _is_stream_control(data: ByteArray, at: int, end: int) -> bool:
 
 
 @inlined
-def _judge_answer(data: ByteArray, at: int, end: int, body_end: int) -> int:
+def _judge_answer(data: ByteArray, at: int, end: int, body_end: int, level: int) -> int:
     """An answer's first word: 1 if it is one, 0 if more bytes are needed, -1 if not."""
     have = end - at
     is_whole = end == body_end
     if _is_ok(data, at, end):
+        if level >= _INSIDE:
+            return _has_argument(data, at, end, body_end, level)
         if have < 3:
             return 1 if have == 2 and is_whole else 0
         return 1 if is_blank(byte(data, at + 2)) else -1
@@ -238,8 +266,11 @@ def _judge_answer(data: ByteArray, at: int, end: int, body_end: int) -> int:
 
 
 @inlined
-def _judge_json(data: ByteArray, at: int, end: int, body_end: int, direction: int) -> int:
-    """An object or a list; where the direction is not known, one whose first key tells an answer.
+def _judge_json(
+    data: ByteArray, at: int, end: int, body_end: int, direction: int, level: int
+) -> int:
+    """An object or a list; where the direction is not known or no payload will do, one whose first
+    key tells an answer.
 
     Those keys are status, success and error: their first four letters are enough.
     """
@@ -249,7 +280,7 @@ def _judge_json(data: ByteArray, at: int, end: int, body_end: int, direction: in
         return 0 if end < body_end else -1
     first = byte(data, at)
     second = byte(data, at + 1)
-    if direction == TO_CLIENT:
+    if direction == TO_CLIENT and level < _OWN:
         if first == 0x7B:
             return 1 if second in (0x22, 0x7D) or is_blank(second) else -1
         return 1 if second in (0x7B, 0x22, 0x5D) else -1
@@ -276,51 +307,117 @@ def _judge_plain(
     if first == 0x00:
         return _judge_envelope(data, at, end, body_end, direction, level)
     if first == 0x7B or first == 0x5B:
-        return _judge_json(data, at, end, body_end, direction)
+        return _judge_json(data, at, end, body_end, direction, level)
     answer = -1
     if direction != TO_BROKER:
-        answer = _judge_answer(data, at, end, body_end)
+        answer = _judge_answer(data, at, end, body_end, level)
         if answer == 1 or direction == TO_CLIENT:
             return answer
     word = _judge_word(data, at, end, body_end, direction, max(level, _FIRST_OF_SEARCH))
     return max(answer, word)
 
 
+class _Literal(NamedTuple):
+    """The bytes with which a compressed body begins, copied as they are: all compressors do so.
+
+    at: offset of the first, `end` or more where more bytes are needed, -1 where there are none.
+    stop: behind the last.
+    body_end: where the body would end if it were not compressed, as far as that is said.
+    """
+
+    at: int
+    stop: int
+    body_end: int
+
+
+_UNTOLD: Final = 1 << 40
+
+
 @inlined
-def _judge_snappy(data: ByteArray, at: int, end: int, body_end: int, direction: int) -> int:
-    """A bare snappy block has no mark: a length, then a literal that must dispatch as a body."""
+def _snappy_literal(data: ByteArray, at: int, end: int) -> _Literal:
+    """Of a bare snappy block, which has no mark: its length, a tag, and the literal."""
+    raw = shift = 0
     cursor = at
     while cursor < min(end, at + 4) and byte(data, cursor) >= 0x80:
+        raw |= (byte(data, cursor) & 0x7F) << shift
+        shift += 7
         cursor += 1
-    cursor += 1
-    if cursor >= end:
-        return 0 if end < body_end else -1
-    tag = byte(data, cursor)
+    if end - cursor < 2:
+        return _Literal(end, end, end)
+    raw |= byte(data, cursor) << shift
+    tag = byte(data, cursor + 1)
     if tag & 3:
-        return -1
+        return _Literal(-1, -1, -1)
     size = (tag >> 2) + 1
-    cursor += 1
+    cursor += 2
     if size > 60:
         extra = size - 60
         size = 0
         if end - cursor < extra:
-            return 0 if end < body_end else -1
+            return _Literal(end, end, end)
         for number in range(extra):
             size |= byte(data, cursor + number) << (8 * number)
         size += 1
         cursor += extra
-    if cursor >= end:
-        return 0 if end < body_end else -1
-    stop = min(end, cursor + size)
-    first = byte(data, cursor)
+    return _Literal(cursor, cursor + size, cursor + raw)
+
+
+@inlined
+def _lz4_literal(data: ByteArray, at: int, end: int) -> _Literal:
+    """Of an LZ4 frame: its header, the size of a block, a token, and the literal."""
+    if end - at < 5:
+        return _Literal(end, end, end)
+    flags = byte(data, at + 4)
+    if flags >> 6 != 1:
+        return _Literal(-1, -1, -1)
+    cursor = at + 7 + (8 if flags & 8 else 0) + (4 if flags & 1 else 0)
+    if end - cursor < 5:
+        return _Literal(end, end, end)
+    is_copied = byte(data, cursor + 3) >= 0x80
+    cursor += 4
+    if is_copied:
+        return _Literal(cursor, _UNTOLD, _UNTOLD)
+    size = byte(data, cursor) >> 4
+    cursor += 1
+    if size == 15:
+        while cursor < end and byte(data, cursor) == 0xFF:
+            size += 0xFF
+            cursor += 1
+        if cursor >= end:
+            return _Literal(end, end, end)
+        size += byte(data, cursor)
+        cursor += 1
+    return _Literal(cursor, cursor + size, _UNTOLD)
+
+
+@inlined
+def _literal_of(data: ByteArray, at: int, end: int, shape: int) -> _Literal:
+    if shape == BodyShape.LZ4_FRAME:
+        return _lz4_literal(data, at, end)
+    if shape == BodyShape.GZIP:
+        return _Literal(-1, -1, -1)
+    return _snappy_literal(data, at + _XERIAL_HEADER if shape == BodyShape.XERIAL else at, end)
+
+
+@inlined
+def _judge_literal(
+    data: ByteArray, at: int, end: int, body_end: int, direction: int, shape: int
+) -> int:
+    """A compressed body, by its literal, which must dispatch as a body."""
+    literal = _literal_of(data, at, end, shape)
+    if literal.at < 0:
+        return -1
+    if literal.at >= end:
+        return 0 if end < body_end and end - at < _WINDOW else -1
+    first = byte(data, literal.at)
     if first != 0xBA and first != 0x00:
         return -1  # texts are too short to tell
     judged = _judge_plain(
-        data, cursor, stop, body_end + _SMALLEST_BATCH, direction, _FIRST_OF_SEARCH
+        data, literal.at, min(end, literal.stop), literal.body_end, direction, _FIRST_OF_SEARCH
     )
     # A literal that ends before it tells anything is none of a body: compressors begin with a
     # long one. Bytes of a Pulsar frame's sizes would pass for such a block.
-    return -1 if judged == 0 and stop == cursor + size else judged
+    return -1 if judged == 0 and (literal.stop <= end or end == body_end) else judged
 
 
 @inlined
@@ -334,8 +431,9 @@ def _judge_body(
     if plain >= 0:
         return plain
     shape = shape_of(data, at, end)
-    if shape in (BodyShape.GZIP, BodyShape.LZ4_FRAME, BodyShape.XERIAL):
-        return 1 if level < _OWN else -1  # others compress as well
+    is_marked = shape in (BodyShape.GZIP, BodyShape.LZ4_FRAME, BodyShape.XERIAL)
+    if is_marked and level < _OWN:
+        return 1  # others compress as well, but begin with other literals
     if end - at < 8 and end < body_end and byte(data, at) in (0x1F, 0x04, 0x82):
         return 0
     if direction == TO_CLIENT:
@@ -343,8 +441,7 @@ def _judge_body(
         if level >= _FIRST_OF_SEARCH or not _is_text(data, at, end):
             return -1
         return 1 if end == body_end or end - at >= _WINDOW - 20 else 0
-    packed = _judge_snappy(data, at, end, body_end, direction)
-    return -1 if packed == 0 and end == body_end else packed
+    return _judge_literal(data, at, end, body_end, direction, shape)
 
 
 @inlined
@@ -370,6 +467,15 @@ def _judge_empty(data: ByteArray, offset: int, end: int, direction: int, level: 
     return 0 if at - offset < _WINDOW else -1
 
 
+@inlined
+def _body_begin(data: ByteArray, at: int, end: int) -> int:
+    """Where the first byte of a body stands as it was before it was compressed, -1 if nowhere."""
+    shape = shape_of(data, at, end)
+    if shape in (BodyShape.LZ4_FRAME, BodyShape.XERIAL, BodyShape.OTHER):
+        return int(_literal_of(data, at, end, shape).at)
+    return at
+
+
 def check_header(
     data: ByteArray, offset: int, end: int, direction: int, max_frame_bytes: int, is_strict: int
 ) -> int:
@@ -380,7 +486,8 @@ def check_header(
             the user or of another protocol; Cursus' own limit counts where it is larger;
             is_strict: 0 where one frame follows another: any body passes; else it must dispatch;
             2: and must say something, not only be empty; 3: that no other protocol says, such as a
-            command; 4: that is hard to mistake, which is the magic of a batch with a topic.
+            command; 4: with an argument, as payloads may be such words; 5: that is hard to mistake,
+            which is the magic of a batch with a topic, compressed or not.
 
     Returns:
         The bytes of the whole frame, 0 if more bytes are needed to tell, -1 if it is none.
@@ -400,8 +507,12 @@ def check_header(
     at = offset + LENGTH_BYTES
     body_end = at + size
     seen = min(end, body_end, at + _WINDOW + LENGTH_BYTES)
-    if is_strict == _ALONE and (seen - at < 2 or be16(data, at) != batches.MAGIC):
-        return 0 if seen - at < min(2, size) else -1
+    if is_strict == _ALONE:
+        begin = _body_begin(data, at, seen)
+        if begin < 0 or seen - begin < 2:
+            return 0 if begin >= 0 and seen < body_end and seen - at < _WINDOW else -1
+        if be16(data, begin) != batches.MAGIC:
+            return -1
     judged = _judge_body(data, at, seen, body_end, direction, is_strict)
     return size + LENGTH_BYTES if judged == 1 else judged
 
@@ -417,7 +528,7 @@ def prove_frame(data: ByteArray, offset: int, length: int) -> int:
     if shape in (BodyShape.ENVELOPE, BodyShape.TEXT, BodyShape.JSON):
         judged = _judge_plain(data, at, end, end, UNKNOWN_DIRECTION, _OWN)
     else:
-        judged = _judge_snappy(data, at, end, end, UNKNOWN_DIRECTION)
+        judged = _judge_literal(data, at, end, end, UNKNOWN_DIRECTION, shape)
     return 1 if judged == 1 else 0
 
 
@@ -460,7 +571,7 @@ def one_way(data: ByteArray, offset: int, end: int) -> int:
     if shape == BodyShape.JSON:
         return TO_CLIENT
     if shape == BodyShape.TEXT:
-        if _judge_answer(data, at, end, end) == 1:
+        if _judge_answer(data, at, end, end, _OWN) == 1:
             return TO_CLIENT
         if find_verb(data, at, end, 1) != NO_VERB:
             return TO_BROKER

@@ -7,7 +7,7 @@ from dissector.jit import inlined, kernel
 from dissector.limits import SMALL_BUFFER_BYTES, SMALL_BUFFER_RANGES
 from dissector.protocols.framing import range_pool, row_output, search_state
 from dissector.protocols.framing.first_bytes import TlsRecords, follow_records
-from dissector.protocols.framing.resync import Rule, Searched, begin_search
+from dissector.protocols.framing.resync import BEGINS_PACKET, Rule, Searched, begin_search
 from dissector.protocols.framing.row_output import PassContext
 from dissector.protocols.framing.state import COUNTER_AGAIN, UNDECIDED, DirectionMode, FramingState
 from dissector.protocols.interface import HEADER_WINDOW
@@ -221,9 +221,11 @@ def _append_bytes(work: PassContext, index: int, position: int, buffer: int) -> 
         state.arena[at + each] = data[source + each]
         state.marks[at + each] = 0
     buffers.size[buffer] += length
+    starts_packet = position == 0 and ranges.flags[index] & STARTS_PACKET != 0
+    if starts_packet and length > 0:
+        state.marks[at] = BEGINS_PACKET
     if buffers.follows_records[buffer]:
         before = TlsRecords(buffers.next_record[buffer], buffers.records_in_a_row[buffer], False)
-        starts_packet = position == 0 and ranges.flags[index] & STARTS_PACKET != 0
         offset = ranges.stream_offset[index] + position
         records = follow_records(before, state.arena, at, length, offset, starts_packet)
         buffers.next_record[buffer] = records.next

@@ -1,10 +1,11 @@
 """Find the first frame again in a run of bytes whose beginning is not a known frame's start.
 
 A header alone proves little: payloads may hold whole frames. A candidate is an offset with a strict
-header; it is followed from frame end to frame end. Where an end that is known in sequence space
-meets bytes that are no header, the candidate is contradicted, and so are all offsets that it has
-visited: they lead to the same place. The lowest candidate that nothing contradicts is the chain,
-and whoever holds the run decides how long it must stand before it is believed.
+header, stricter where it stands inside a packet, as payloads do; it is followed from frame end to
+frame end. Where an end that is known in sequence space meets bytes that are no header, or a length
+of zero that does not begin a packet, the candidate is contradicted, and so are all offsets that it
+has visited: they lead to the same place. The lowest candidate that nothing contradicts is the
+chain, and whoever holds the run decides how long it must stand before it is believed.
 
 While the protocol of a connection is not known, a chain must also tell it (`tells_protocol`): that
 lengths lead from one header to the next says nothing, since so they do in many protocols. One that
@@ -28,7 +29,7 @@ from dissector.jit import inlined, kernel
 from dissector.limits import RESYNC_HOLD_BYTES, RESYNC_HOLD_MS
 from dissector.protocols.framing import search_state
 from dissector.protocols.framing.range_pool import BufferedRanges
-from dissector.stream.columns import STARTS_PACKET, RangeKind
+from dissector.stream.columns import RangeKind
 from dissector.tables import ABSENT
 
 
@@ -48,11 +49,13 @@ HEADER_EVIDENCE: Final = 12
 _BUDGET: Final = 4
 _BUDGET_BYTES: Final = 1 << 16
 # How strictly headers are judged: of a chain, of the frame with which one may begin, of one that
-# says what only its protocol does, and of one that alone tells the protocol.
+# says what only its protocol does, of one with which a chain may begin inside a packet, and of one
+# that alone tells the protocol.
 STRICT: Final = 1
 STRICTEST: Final = 2
 OWN: Final = 3
-ALONE: Final = 4
+INSIDE: Final = 4
+ALONE: Final = 5
 _SHORT_FRAME_BYTES: Final = 64 << 10
 # Bytes of the equal segments into which TCP cuts long payloads, by what links carry: the smallest
 # packet that all must, Ethernet with and without tunnels, jumbo frames and offload.
@@ -65,13 +68,15 @@ HOLD_NS: Final = RESYNC_HOLD_MS * 1_000_000
 _VISITED: Final = 1
 _COMBED_MARK: Final = 2
 _MARK_BITS: Final = 2
+BEGINS_PACKET: Final = 0x80
+_LENGTH_BYTES: Final = 4
 
 
 class Searched(NamedTuple):
     """A buffer as a search sees it.
 
     data: uint8[], its bytes.
-    marks: uint8[], two bits for each protocol.
+    marks: uint8[], two bits for each protocol, and BEGINS_PACKET.
     search: the cells.
     ranges: rows of all buffers, from `first` on the row_count of this one.
     first_gap: its first gap, or ABSENT.
@@ -132,6 +137,16 @@ def _judge(buffer: Searched, offset: int, end: int, rule: Rule, level: int) -> i
     return int(
         rule.check[rule.protocol](buffer.data, offset, end, rule.direction, rule.limit, level)
     )
+
+
+@inlined
+def _stands_in_front(buffer: Searched, offset: int, end: int) -> bool:
+    """Whether a frame's length is the first in a packet, and not in several: where packets are
+    tiny, any byte begins one."""
+    for behind in range(offset + 1, min(offset + _LENGTH_BYTES, end)):
+        if buffer.marks[behind] & BEGINS_PACKET:
+            return False
+    return bool(buffer.marks[offset] & BEGINS_PACKET)
 
 
 @kernel
@@ -229,7 +244,8 @@ def _next_candidate(buffer: Searched, rule: Rule) -> bool:
             end = _gap_at(buffer, gap)
         if _is_marked(buffer, offset, rule, _VISITED):
             continue
-        total = _judge(buffer, offset, end, rule, STRICTEST)
+        level = STRICTEST if _stands_in_front(buffer, offset, end) else INSIDE
+        total = _judge(buffer, offset, end, rule, level)
         if total < 0:
             continue
         if total == 0 and gap == ABSENT and rule.is_final == 0:
@@ -314,7 +330,7 @@ def _follow(buffer: Searched, rule: Rule) -> SearchResult:
         if _is_marked(buffer, at, rule, _VISITED):
             return SearchResult.BROKEN
         total = _judge(buffer, at, end, rule, STRICT)
-        if total < 0:
+        if total < 0 or (total == _LENGTH_BYTES and not _stands_in_front(buffer, at, end)):
             return SearchResult.BROKEN
         if total == 0:
             return SearchResult.BLIND if gap != ABSENT or rule.is_final == 1 else SearchResult.LIVE
@@ -402,7 +418,7 @@ def _have_uneven_sizes(first: int, second: int) -> bool:
 @kernel
 def _begin_packets(buffer: Searched) -> bool:
     """Whether three frames of a chain begin packets, few of which are tiny."""
-    search, ranges = buffer.search, buffer.ranges
+    search = buffer.search
     start, middle, end = (
         search[search_state.AT],
         search[search_state.SECOND],
@@ -410,17 +426,11 @@ def _begin_packets(buffer: Searched) -> bool:
     )
     if not _have_uneven_sizes(middle - start, end - middle):
         return False
-    offset = begun = packets = 0
-    row = buffer.first
-    for _ in range(buffer.row_count):
-        if offset > end:
-            break
-        if ranges.kind[row] == RangeKind.DATA and ranges.length[row] > 0:
-            if ranges.flags[row] & STARTS_PACKET:
-                begun += offset in (start, middle, end)
-                packets += start <= offset < end
-            offset += ranges.length[row]
-        row = ranges.next[row]
+    begun = packets = 0
+    for offset in range(start, end + 1):
+        if buffer.marks[offset] & BEGINS_PACKET:
+            begun += offset in (start, middle, end)
+            packets += offset < end
     return begun == 3 and packets <= _FEW_PACKETS + (end - start) // _TINY_PACKET_BYTES
 
 

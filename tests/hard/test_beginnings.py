@@ -1,0 +1,96 @@
+"""A capture that begins anywhere: its frames are frames of the whole, and nothing is invented."""
+
+import json
+import random
+import struct
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from tests.anycut import bytes_of, rows_of
+from tests.choosing import examples
+from tests.dissector.joining.cutting import packets, parts
+from tests.dissector.observed import CAPTURES, Tables
+from tests.hard.tape import Tape, capture, commands, dissected
+from tests.wire import cursus
+from tests.wire.captures import Record
+
+BEGINNINGS = examples(40, 6)
+# Payloads as clients send them: what looks like an answer or a command, alone or in a batch.
+PAYLOADS = (b"m-04001", b"OK", b"LIST", b"4", json.dumps({"order": 7, "state": "new"}).encode())
+
+
+def framed(tables: Tables) -> Counter[tuple]:
+    """The frames of each client, by what they are: times may be those of a copy that came later."""
+    clients = {each["connection_id"]: each["client_port"] for each in tables["connections"]}
+    return Counter(
+        (clients[row["connection_id"]], row["direction"], row["command"], row["frame_bytes"])
+        for row in tables["frames"]
+    )
+
+
+@cache
+def whole(name: str) -> tuple[bytes, Counter[tuple]]:
+    data = bytes_of(CAPTURES / name)
+    return data, framed(rows_of(data))
+
+
+def samples() -> list[str]:
+    return [f"cursus/{path.name}" for path in sorted((CAPTURES / "cursus").glob("*.pcap"))]
+
+
+@pytest.mark.parametrize("name", samples())
+def test_frames_behind_any_packet_are_frames_of_the_whole(name: str) -> None:
+    data, frames = whole(name)
+    last = len(packets(data)) - 1
+    for place in random.Random(name).sample(range(1, last), min(BEGINNINGS, last - 1)):
+        assert not framed(rows_of(parts(data, [place])[1])) - frames, f"behind packet {place}"
+    assert frames
+
+
+def test_a_compressed_batch_is_the_frame_and_not_what_its_first_bytes_say() -> None:
+    """An LZ4 frame begins with a batch's header as it was: 33 million records were read from it."""
+    data, frames = whole("cursus/go-batch_lz4_precreated.pcap")
+    behind = rows_of(parts(data, [42])[1])
+    assert not framed(behind) - frames
+    assert 715 in {row["frame_bytes"] for row in behind["frames"] if row["command"] == "BATCH"}
+
+
+def said(to_broker: bool, payload: bytes, layout: str) -> list[bytes]:
+    """What one side says: three batches, and answers or commands among them."""
+    records = cursus.records(40, payload=payload, offset=None if to_broker else 500)
+    batch = cursus.batch(records, layout=layout, acks=b"1")
+    other = cursus.bare("COMMIT topic=t1" if to_broker else "OK")
+    return [batch, batch, other, batch]
+
+
+@pytest.mark.parametrize("layout", cursus.LAYOUTS)
+@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize("mss", [1, 100, 1400])
+def test_what_is_left_of_a_batch_holds_no_frames(layout: str, payload: bytes, mss: int) -> None:
+    """A record's length and payload, and the zeros behind the last one, look like frames whose
+    chain ends where the batch does; only where one happens to begin a packet nothing tells it from
+    a frame."""
+    for to_broker in (True, False):
+        frames = said(to_broker, payload, layout)
+        tape = Tape(mss=mss)
+        for frame in frames:
+            tape.say(to_broker, frame)
+        lost = len(frames[0]) // mss // 3
+        shown = [each for each in tape.packets if each.payload][lost:]
+        tables = dissected(capture([Record(each.ts_ns, tape.whole(each)) for each in shown]))
+        found = Counter(row["frame_bytes"] for row in tables["frames"])
+        assert not found - Counter(map(len, frames)), (to_broker, commands(tables))
+
+
+def test_a_batch_that_is_cut_counts_no_more_messages_than_fit() -> None:
+    made = bytearray(cursus.batch(cursus.records(40)))
+    claimed = made.index(struct.pack(">QQi", 1, 40, 40)) + 16
+    for count, shown in ((48, 48), (1 << 25, None), (-1, None)):
+        made[claimed : claimed + 4] = struct.pack(">i", count)
+        tape = Tape()
+        tape.open()
+        tape.say(True, cursus.vector("CREATE") + bytes(made[:200]))
+        _, row = dissected(capture(tape.records()))["frames"]
+        assert (row["status"], row["message_count"]) == ("cut_by_end", shown)
