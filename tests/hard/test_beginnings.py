@@ -1,5 +1,7 @@
-"""A capture that begins anywhere: its frames are frames of the whole, and nothing is invented."""
+"""A capture that begins anywhere, or lacks something: its frames are frames of the whole, and none
+is invented."""
 
+import gzip
 import json
 import random
 import struct
@@ -36,6 +38,29 @@ def whole(name: str) -> tuple[bytes, Counter[tuple]]:
     return data, framed(rows_of(data))
 
 
+def invented(damaged: bytes, frames: Counter[tuple]) -> Counter[tuple]:
+    """The frames of a damaged capture that the whole does not have. Of a frame of which little is
+    there the command is not known."""
+    sizes = Counter((*key[:2], key[3]) for key in frames.elements())
+    found = framed(rows_of(damaged))
+    unread = Counter({(*key[:2], key[3]): count for key, count in found.items() if not key[2]})
+    return Counter({key: n for key, n in found.items() if key[2]}) - frames or unread - sizes
+
+
+def without(share: float, draw: random.Random, records: list[bytes]) -> list[bytes]:
+    return [record for record in records if draw.random() >= share]
+
+
+def clipped(snaplen: int, records: list[bytes]) -> list[bytes]:
+    """Packets as with `tcpdump -s`."""
+    shown = []
+    for record in records:
+        captured, sent = struct.unpack_from("<II", record, 8)
+        sizes = struct.pack("<II", min(captured, snaplen), sent)
+        shown.append(record[:8] + sizes + record[16 : 16 + snaplen])
+    return shown
+
+
 def samples() -> list[str]:
     return [f"cursus/{path.name}" for path in sorted((CAPTURES / "cursus").glob("*.pcap"))]
 
@@ -45,8 +70,22 @@ def test_frames_behind_any_packet_are_frames_of_the_whole(name: str) -> None:
     data, frames = whole(name)
     last = len(packets(data)) - 1
     for place in random.Random(name).sample(range(1, last), min(BEGINNINGS, last - 1)):
-        assert not framed(rows_of(parts(data, [place])[1])) - frames, f"behind packet {place}"
+        assert not invented(parts(data, [place])[1], frames), f"behind packet {place}"
     assert frames
+
+
+@pytest.mark.parametrize("name", samples())
+def test_frames_of_a_capture_that_lacks_something_are_frames_of_the_whole(name: str) -> None:
+    data, frames = whole(name)
+    header, *records = packets(data)
+    draw = random.Random(name)
+    for shown in (
+        without(0.02, draw, records),
+        without(0.3, draw, records),
+        clipped(96, records),
+        clipped(200, without(0.1, draw, records)),
+    ):
+        assert not invented(header + b"".join(shown), frames)
 
 
 def test_a_compressed_batch_is_the_frame_and_not_what_its_first_bytes_say() -> None:
@@ -94,3 +133,30 @@ def test_a_batch_that_is_cut_counts_no_more_messages_than_fit() -> None:
         tape.say(True, cursus.vector("CREATE") + bytes(made[:200]))
         _, row = dissected(capture(tape.records()))["frames"]
         assert (row["status"], row["message_count"]) == ("cut_by_end", shown)
+
+
+def test_a_connection_may_begin_with_a_batch_that_claims_too_much() -> None:
+    """What a broker refused with "message count too high": a client sent it, and goes on."""
+    made = cursus.frame(
+        bytes.fromhex("ba7c0001410000000001310000000000000000000000000000000000000186a1")
+    )
+    tape = Tape()
+    tape.open()
+    tape.say(True, bytes(made))
+    tape.say(False, cursus.bare('ERROR: batch_decode_failed reason="message count too high"'))
+    tape.say(True, cursus.enveloped("LIST"))
+    tape.say(False, cursus.bare("OK count=0 topics="))
+    rows = dissected(capture(tape.records()))["frames"]
+    assert {(row["command"], row["status"]) for row in rows} == {
+        ("BATCH", "malformed"), ("RESPONSE_ERROR", "complete"), ("LIST", "complete"),
+        ("RESPONSE_OK", "complete"),
+    }  # fmt: skip
+
+
+def test_what_is_compressed_and_cut_may_be_any_command() -> None:
+    tape = Tape()
+    tape.open()
+    tape.say(True, cursus.vector("CREATE"))
+    tape.say(True, cursus.frame(gzip.compress(cursus.batch_body(cursus.records(40))))[:60])
+    rows = dissected(capture(tape.records()))["frames"]
+    assert [row["command"] for row in rows] == ["CREATE", None]

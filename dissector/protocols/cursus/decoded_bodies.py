@@ -127,26 +127,18 @@ class BodyDecoder:
         if shape in MARKED or (
             shape in (BodyShape.OTHER, BodyShape.ENVELOPE) and not _is_utf8(body)
         ):
-            frames.command[row] = commands.UNKNOWN
-            frames.status[row] = columns.MALFORMED if is_whole else frames.status[row]
-            return _PLAIN
+            return _unread(frames, row)
         return self._answer(frames, row, body, is_whole)
 
     def _request(self, frames: FrameColumns, row: int, body: bytes, shape: int) -> DecodedBody:
         line = read_line(body)
         command = line.command
-        frames.command[row] = command
-        if command == commands.UNKNOWN and not _is_utf8(line.word):
-            frames.status[row] = (
-                columns.MALFORMED if frames.status[row] == columns.COMPLETE else frames.status[row]
-            )
-            return _PLAIN
         if shape in MARKED or (
-            command == commands.UNKNOWN and shape not in (BodyShape.TEXT, BodyShape.ENVELOPE)
+            command == commands.UNKNOWN
+            and (shape not in (BodyShape.TEXT, BodyShape.ENVELOPE) or not _is_utf8(line.word))
         ):
-            if int(frames.status[row]) == columns.COMPLETE:
-                frames.status[row] = columns.MALFORMED
-            return _PLAIN
+            return _unread(frames, row)
+        frames.command[row] = command
         if command in _WITH_MESSAGE and line.payload is not None:
             self._note_message(frames, row, body, line, line.payload)
         return self._fill_line(frames, row, line)
@@ -301,6 +293,16 @@ class BodyDecoder:
             detail["last_offset"] = int(bodies.last_offset[row])
             detail["leftover_bytes"] = int(bodies.leftover[row])
         return detail
+
+
+def _unread(frames: FrameColumns, row: int) -> DecodedBody:
+    """A body that cannot be read is malformed; where it is cut, it may be any command."""
+    if int(frames.status[row]) == columns.COMPLETE:
+        frames.command[row] = commands.UNKNOWN
+        frames.status[row] = columns.MALFORMED
+    else:
+        frames.command[row] = NULL
+    return _PLAIN
 
 
 def _whole_words(body: bytes, shape: int) -> bytes:

@@ -113,7 +113,7 @@ def shape_of(data: ByteArray, at: int, end: int) -> int:
 
 
 @inlined
-def _judge_batch(data: ByteArray, at: int, end: int, body_end: int) -> int:
+def _judge_batch(data: ByteArray, at: int, end: int, body_end: int, level: int) -> int:
     if body_end - at < _SMALLEST_BATCH:
         return -1
     if end - at < 4:
@@ -125,7 +125,9 @@ def _judge_batch(data: ByteArray, at: int, end: int, body_end: int) -> int:
         return -1
     if end - at <= min(4 + size, _WINDOW):
         return 0
-    return 1 if _may_hold_its_records(data, at, end, body_end) else -1
+    if level >= _INSIDE and not _may_hold_its_records(data, at, end, body_end):
+        return -1
+    return 1
 
 
 @inlined
@@ -303,7 +305,8 @@ def _judge_plain(
     if first == 0xBA:
         if end - at < 2:
             return 0 if end < body_end else -1
-        return _judge_batch(data, at, end, body_end) if be16(data, at) == batches.MAGIC else -1
+        is_batch = be16(data, at) == batches.MAGIC
+        return _judge_batch(data, at, end, body_end, level) if is_batch else -1
     if first == 0x00:
         return _judge_envelope(data, at, end, body_end, direction, level)
     if first == 0x7B or first == 0x5B:
