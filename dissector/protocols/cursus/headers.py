@@ -511,6 +511,8 @@ def check_header(
     body_end = at + size
     seen = min(end, body_end, at + _WINDOW + LENGTH_BYTES)
     if is_strict == _ALONE:
+        if seen - at < 8 and seen < body_end:
+            return 0  # what marks a compressed body is so long
         begin = _body_begin(data, at, seen)
         if begin < 0 or seen - begin < 2:
             return 0 if begin >= 0 and seen < body_end and seen - at < _WINDOW else -1

@@ -6,11 +6,6 @@ import pytest
 
 from dissector.codecs.printable import json_text, safe_text
 
-ODD = "".join(
-    chr(code)
-    for code in range(0x110000)
-    if not chr(code).isprintable() and not 0xD800 <= code < 0xE000
-)
 HARMFUL = "\x00\x1b[2J\x7f\x85\x9b\r\n\u202e\u2066\u2028\u200f\ufeff\xad"
 
 
@@ -25,6 +20,11 @@ def test_json_is_what_it_was_and_shows_no_control(is_ascii: bool) -> None:
 
 
 def test_texts_for_lines_are_printable() -> None:
-    assert safe_text(ODD).isprintable() and safe_text(HARMFUL).isprintable()
+    odd = "".join(
+        chr(code)
+        for code in range(0x110000)
+        if not chr(code).isprintable() and not 0xD800 <= code < 0xE000
+    )
+    assert safe_text(odd).isprintable() and safe_text(HARMFUL).isprintable()
     assert safe_text("persistent://a/ü/日本") == "persistent://a/ü/日本"
     assert safe_text("a\x7fb\x1b") == "a\\x7fb\\x1b"

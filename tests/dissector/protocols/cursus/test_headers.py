@@ -16,6 +16,7 @@ from dissector.protocols.columns import TO_BROKER, TO_CLIENT, UNKNOWN_DIRECTION
 from dissector.protocols.cursus import headers
 from dissector.protocols.cursus.commands import NAMES, VERBS, find_verb
 from dissector.protocols.pulsar.wire import headers as pulsar_headers
+from tests.dissector.protocols.cursus.test_compressed import PACKED
 from tests.wire import cursus, pulsar
 
 check_header = kernel(headers.check_header)
@@ -48,6 +49,23 @@ def array(data: bytes) -> np.ndarray:
 
 def check(data: bytes, direction: int = UNKNOWN_DIRECTION, strict: int = 1) -> int:
     return int(check_header(array(data), 0, len(data), direction, MAX_FRAME_BYTES, strict))
+
+
+@pytest.mark.parametrize("name", FRAMES)
+@pytest.mark.parametrize("strict", [3, 4, 5])
+def test_what_says_more_is_told_by_as_few_bytes(name, strict):
+    """Bytes that are there are not waited for: the search would stand still."""
+    data = FRAMES[name] + bytes(64)
+    verdicts = [check(data[:cut], strict=strict) for cut in range(len(data) + 1)]
+    assert set(verdicts) <= {0, verdicts[-1]} and verdicts[-1] in (-1, len(FRAMES[name]))
+    assert all(verdicts[64:])
+
+
+@pytest.mark.parametrize("codec", ("LZ4", "SNAPPY", "SNAPPY xerial"))
+def test_a_batch_tells_its_protocol_compressed_or_not(codec):
+    data = cursus.frame(PACKED[codec])
+    assert check(data, strict=5) == len(data)
+    assert check(FRAMES["batch"], strict=5) == len(FRAMES["batch"])
 
 
 @pytest.mark.parametrize("name", FRAMES)
@@ -182,7 +200,7 @@ def test_pulsar_is_never_cursus(name):
         assert check(data, direction, strict=2) == -1
 
 
-@given(st.binary(max_size=80), st.integers(0, 2), st.integers(0, 2))
+@given(st.binary(max_size=80), st.integers(0, 2), st.integers(0, 5))
 @settings(max_examples=300)
 def test_any_bytes_get_a_verdict_that_more_bytes_do_not_turn(data, direction, strict):
     whole = check(data, direction, strict)
