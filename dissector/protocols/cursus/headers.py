@@ -252,11 +252,11 @@ def _judge_answer(data: ByteArray, at: int, end: int, body_end: int, level: int)
     have = end - at
     is_whole = end == body_end
     if _is_ok(data, at, end):
-        if level >= _INSIDE:
-            return _has_argument(data, at, end, body_end, level)
-        if have < 3:
-            return 1 if have == 2 and is_whole else 0
-        return 1 if is_blank(byte(data, at + 2)) else -1
+        if have < 2 or (have == 2 and not is_whole):
+            return 0
+        if have > 2 and not is_blank(byte(data, at + 2)):
+            return -1
+        return 1 if level < _INSIDE else _has_argument(data, at, end, body_end, level)
     if _is_error(data, at, end):
         if have < 6:
             return -1 if is_whole else 0

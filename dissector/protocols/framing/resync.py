@@ -266,10 +266,6 @@ def _next_candidate(buffer: Searched, rule: Rule) -> bool:
         search[search_state.IS_OPEN] = 0
         search[search_state.SECOND] = -1
         search[search_state.THIRD] = -1
-        search[search_state.IS_OWN] = search[search_state.IS_PLAIN] = 0
-        if rule.is_open == 1:
-            search[search_state.IS_OWN] = _judge(buffer, offset, end, rule, OWN) > 0
-            search[search_state.IS_PLAIN] = _judge(buffer, offset, end, rule, ALONE) >= 0
         return True
     search[search_state.RESUME] = max(search[search_state.RESUME], size)
     search[search_state.RESUME_GAP] = passed
@@ -353,10 +349,17 @@ def tells_protocol(buffer: Searched, rule: Rule, is_end: int) -> bool:
     Args:
         is_end: the chain ends as it stands.
     """
-    search = buffer.search
-    if rule.is_open == 0 or search[search_state.IS_PLAIN] == 1:
+    if rule.is_open == 0:
         return True
-    if search[search_state.IS_OWN] == 0 and search[search_state.PROOFS] == 0:
+    search = buffer.search
+    start = search[search_state.AT]
+    gap = _gap_behind(buffer, search[search_state.RESUME_GAP])
+    end = _gap_at(buffer, gap)
+    judged = _judge(buffer, start, end, rule, ALONE)
+    is_cut = gap != ABSENT or rule.is_final == 1
+    if judged > 0 or (judged == 0 and is_cut and end - start >= HEADER_EVIDENCE):
+        return True
+    if search[search_state.PROOFS] == 0 and _judge(buffer, start, end, rule, OWN) <= 0:
         return False
     is_all = (
         search[search_state.AT] == 0

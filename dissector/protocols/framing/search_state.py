@@ -26,10 +26,8 @@ BEGAN_AT: Final = 17  # the chain whose first packet was captured
 BEGAN_TS: Final = 18  # then, ns
 CONFIRMED_AT: Final = 19  # the chain of which it is known
 IS_CONFIRMED: Final = 20  # whether packets confirm it
-IS_OWN: Final = 21  # the chain's first header says what only its protocol does
-IS_PLAIN: Final = 22  # and that alone tells the protocol
-IS_BEGUN: Final = 23  # the bytes were searched for frames of this protocol
-SEARCH_CELLS: Final = 24
+IS_BEGUN: Final = 21  # the bytes were searched for frames of this protocol
+SEARCH_CELLS: Final = 22
 
 # Cells that hold an offset or -1, and those that hold a gap.
 OFFSET_CELLS: Final = (AT, CURSOR, LAST, SECOND, THIRD)
