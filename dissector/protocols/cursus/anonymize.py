@@ -17,8 +17,8 @@ from dissector.codecs.redaction import masked
 from dissector.codecs.repacking import FRAME_LZ4, FRAME_SNAPPY, GZIP, repacked
 from dissector.codecs.secret_forms import credentials
 from dissector.protocols.cursus import compressed, secrets
+from dissector.protocols.cursus.body_starts import shape_of
 from dissector.protocols.cursus.commands import NUMBER
-from dissector.protocols.cursus.headers import shape_of
 from dissector.protocols.pseudonyms import Pseudonyms
 from dissector.protocols.sentences import Sentences
 

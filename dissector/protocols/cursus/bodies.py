@@ -17,7 +17,8 @@ from dissector.limits import NULL
 from dissector.protocols.columns import COMPLETE, TO_BROKER, TO_CLIENT, FrameColumns
 from dissector.protocols.cursus import batches
 from dissector.protocols.cursus.batches import BatchLayout
-from dissector.protocols.cursus.headers import LENGTH_BYTES, BodyShape, shape_of
+from dissector.protocols.cursus.body_starts import BodyShape, shape_of
+from dissector.protocols.cursus.headers import LENGTH_BYTES
 from dissector.tables import HashTable, find, put
 
 Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]

@@ -16,8 +16,9 @@ from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.protocols.columns import COMPLETE, MALFORMED, NAME_OBSERVED, TO_CLIENT, FrameColumns
 from dissector.protocols.cursus.bodies import AllSources, BodyColumns
+from dissector.protocols.cursus.body_starts import BodyShape
 from dissector.protocols.cursus.commands import BATCH, KEEPALIVE, RESPONSE_JSON, RESPONSE_OK
-from dissector.protocols.cursus.headers import LENGTH_BYTES, BodyShape
+from dissector.protocols.cursus.headers import LENGTH_BYTES
 
 
 class ReadBy(enum.IntEnum):

@@ -14,8 +14,8 @@ import numpy as np
 from dissector.blocks import ByteArray
 from dissector.codecs.compression import Budget
 from dissector.limits import MAX_CURSUS_BODY_BYTES, MAX_GZIP_RATIO
-from dissector.protocols.cursus import headers
-from dissector.protocols.cursus.headers import BodyShape
+from dissector.protocols.cursus import body_starts
+from dissector.protocols.cursus.body_starts import BodyShape
 
 CODEC_NAMES: Final = ("NONE", "GZIP", "LZ4", "SNAPPY")
 NONE_CODEC: Final = 0
@@ -100,7 +100,7 @@ def open_body(packed: ByteArray, shape: int, budget: Budget) -> tuple[int, bytes
         return None
     budget.spend(len(data), len(plain))
     if shape not in _CODEC_OF:
-        opened = headers.shape_of(np.frombuffer(bytearray(plain), np.uint8), 0, len(plain))
+        opened = body_starts.shape_of(np.frombuffer(bytearray(plain), np.uint8), 0, len(plain))
         if opened not in (BodyShape.BATCH_BODY, BodyShape.ENVELOPE, BodyShape.TEXT):
             return None
     return _CODEC_OF.get(shape, SNAPPY_CODEC), plain

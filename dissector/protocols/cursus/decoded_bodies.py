@@ -13,6 +13,7 @@ from dissector.protocols.cursus import commands
 from dissector.protocols.cursus.answers import Ack, Answer, answer_detail, read_answer, shown_value
 from dissector.protocols.cursus.batches import LAYOUT_NAMES, UNKNOWN_ACKS
 from dissector.protocols.cursus.bodies import BodyColumns
+from dissector.protocols.cursus.body_starts import BodyShape
 from dissector.protocols.cursus.compact_acks import ReadBy
 from dissector.protocols.cursus.forwarded import (
     NOTHING,
@@ -20,7 +21,6 @@ from dissector.protocols.cursus.forwarded import (
     is_passed_on,
     read_forwarded,
 )
-from dissector.protocols.cursus.headers import BodyShape
 from dissector.protocols.cursus.lines import CommandLine, line_detail, read_line
 from dissector.protocols.cursus.unpacked_bodies import MARKED, BodyUnpacker
 from dissector.protocols.interface import FrameBlock

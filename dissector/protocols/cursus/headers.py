@@ -5,52 +5,30 @@ them is their content: a known command, bare or behind a topic in an envelope, a
 word, a batch that fills its frame exactly, or the mark of a compressed body.
 """
 
-import enum
-from typing import Final, NamedTuple
+from typing import Final
 
 from dissector.blocks import ByteArray
 from dissector.codecs.integers import be16, be32, byte
-from dissector.jit import inlined, kernel
+from dissector.jit import inlined
 from dissector.limits import MAX_CURSUS_BODY_BYTES
+from dissector.protocols import strictness
 from dissector.protocols.columns import TO_BROKER, TO_CLIENT, UNKNOWN_DIRECTION
 from dissector.protocols.cursus import batches
 from dissector.protocols.cursus.batches import BatchLayout
+from dissector.protocols.cursus.body_starts import (
+    MAX_TOPIC_BYTES,
+    BodyShape,
+    literal_of,
+    shape_of,
+)
 from dissector.protocols.cursus.commands import CUT_VERB, NO_VERB, find_verb, is_blank
 
 LENGTH_BYTES: Final = 4
 BROKER_BODY_LIMIT: Final = 16 << 20  # what brokers and the Go client take since August 2026
-MAX_TOPIC_BYTES: Final = 249
 
-
-class BodyShape(enum.IntEnum):
-    """Shapes of a body, by its first bytes."""
-
-    EMPTY = 0
-    BATCH_BODY = 1
-    ENVELOPE = 2
-    TEXT = 3
-    JSON = 4
-    GZIP = 5
-    LZ4_FRAME = 6
-    XERIAL = 7
-    OTHER = 8
-
-
-# Levels of strictness of check_header: a frame that follows another, one that is searched for or
-# comes first, one with which a search may begin, one that says what only Cursus does, one that no
-# payload says by chance, and one that alone tells the protocol.
-_CHAINED: Final = 0
-_FIRST_OF_SEARCH: Final = 2
-_OWN: Final = 3
-_INSIDE: Final = 4
-_ALONE: Final = 5
 
 _WINDOW: Final = 56  # bytes of a body that are enough to judge it
 _SMALLEST_BATCH: Final = 30
-_GZIP: Final = 0x1F8B
-_LZ4: Final = 0x04224D18
-_XERIAL: Final = 0x82534E41  # 0x82 and "SNA"
-_XERIAL_HEADER: Final = 20  # with the size of the first block
 _STAT: Final = 0x73746174
 _SUCC: Final = 0x73756363
 _ERRO: Final = 0x6572726F
@@ -88,30 +66,6 @@ def _is_text(data: ByteArray, at: int, end: int) -> bool:
     return True
 
 
-@kernel
-def shape_of(data: ByteArray, at: int, end: int) -> int:
-    """The shape of a body by its first bytes; OTHER also where there are too few of them."""
-    have = end - at
-    if have <= 0:
-        return BodyShape.EMPTY
-    first = byte(data, at)
-    if first == 0xBA and have >= 2 and be16(data, at) == batches.MAGIC:
-        return BodyShape.BATCH_BODY
-    if first == 0x00 and have >= 2 and byte(data, at + 1) <= MAX_TOPIC_BYTES:
-        return BodyShape.ENVELOPE
-    if first == 0x7B or first == 0x5B:
-        return BodyShape.JSON
-    if first == 0x1F and have >= 3 and be16(data, at) == _GZIP and byte(data, at + 2) == 8:
-        return BodyShape.GZIP
-    if first == 0x04 and have >= 4 and be32(data, at) == _LZ4:
-        return BodyShape.LZ4_FRAME
-    if first == 0x82 and have >= 8 and be32(data, at) == _XERIAL:
-        return BodyShape.XERIAL
-    if 0x61 <= first <= 0x7A or 0x41 <= first <= 0x5A or is_blank(first):
-        return BodyShape.TEXT
-    return BodyShape.OTHER
-
-
 @inlined
 def _judge_batch(data: ByteArray, at: int, end: int, body_end: int, level: int) -> int:
     if body_end - at < _SMALLEST_BATCH:
@@ -125,7 +79,7 @@ def _judge_batch(data: ByteArray, at: int, end: int, body_end: int, level: int) 
         return -1
     if end - at <= min(4 + size, _WINDOW):
         return 0
-    if level >= _INSIDE and not _may_hold_its_records(data, at, end, body_end):
+    if level >= strictness.INSIDE and not _may_hold_its_records(data, at, end, body_end):
         return -1
     return 1
 
@@ -173,7 +127,7 @@ def _has_argument(data: ByteArray, at: int, end: int, body_end: int, level: int)
     if at == end and end < body_end:
         return 0
     if at == end:
-        return int(at == begin) if level < _INSIDE else -1
+        return int(at == begin) if level < strictness.INSIDE else -1
     return 1 if at > begin and byte(data, at) == _EQUALS else -1
 
 
@@ -190,8 +144,8 @@ def _judge_word(
         at += 1
     verb = find_verb(data, at, end, 1 if end == body_end else 0)
     if verb >= 0:
-        return _has_argument(data, at, end, body_end, level) if level >= _OWN else 1
-    if level < _OWN and (direction == TO_BROKER or level < _FIRST_OF_SEARCH):
+        return _has_argument(data, at, end, body_end, level) if level >= strictness.OWN else 1
+    if level < strictness.OWN and (direction == TO_BROKER or level < strictness.FIRST):
         return _judge_text(data, at, end, body_end)
     return 0 if verb == CUT_VERB else -1
 
@@ -256,7 +210,7 @@ def _judge_answer(data: ByteArray, at: int, end: int, body_end: int, level: int)
             return 0
         if have > 2 and not is_blank(byte(data, at + 2)):
             return -1
-        return 1 if level < _INSIDE else _has_argument(data, at, end, body_end, level)
+        return 1 if level < strictness.INSIDE else _has_argument(data, at, end, body_end, level)
     if _is_error(data, at, end):
         if have < 6:
             return -1 if is_whole else 0
@@ -282,7 +236,7 @@ def _judge_json(
         return 0 if end < body_end else -1
     first = byte(data, at)
     second = byte(data, at + 1)
-    if direction == TO_CLIENT and level < _OWN:
+    if direction == TO_CLIENT and level < strictness.OWN:
         if first == 0x7B:
             return 1 if second in (0x22, 0x7D) or is_blank(second) else -1
         return 1 if second in (0x7B, 0x22, 0x5D) else -1
@@ -316,90 +270,8 @@ def _judge_plain(
         answer = _judge_answer(data, at, end, body_end, level)
         if answer == 1 or direction == TO_CLIENT:
             return answer
-    word = _judge_word(data, at, end, body_end, direction, max(level, _FIRST_OF_SEARCH))
+    word = _judge_word(data, at, end, body_end, direction, max(level, strictness.FIRST))
     return max(answer, word)
-
-
-class _Literal(NamedTuple):
-    """The bytes with which a compressed body begins, copied as they are: all compressors do so.
-
-    at: offset of the first, `end` or more where more bytes are needed, -1 where there are none.
-    stop: behind the last.
-    body_end: where the body would end if it were not compressed, as far as that is said.
-    """
-
-    at: int
-    stop: int
-    body_end: int
-
-
-_UNTOLD: Final = 1 << 40
-
-
-@inlined
-def _snappy_literal(data: ByteArray, at: int, end: int) -> _Literal:
-    """Of a bare snappy block, which has no mark: its length, a tag, and the literal."""
-    raw = shift = 0
-    cursor = at
-    while cursor < min(end, at + 4) and byte(data, cursor) >= 0x80:
-        raw |= (byte(data, cursor) & 0x7F) << shift
-        shift += 7
-        cursor += 1
-    if end - cursor < 2:
-        return _Literal(end, end, end)
-    raw |= byte(data, cursor) << shift
-    tag = byte(data, cursor + 1)
-    if tag & 3:
-        return _Literal(-1, -1, -1)
-    size = (tag >> 2) + 1
-    cursor += 2
-    if size > 60:
-        extra = size - 60
-        size = 0
-        if end - cursor < extra:
-            return _Literal(end, end, end)
-        for number in range(extra):
-            size |= byte(data, cursor + number) << (8 * number)
-        size += 1
-        cursor += extra
-    return _Literal(cursor, cursor + size, cursor + raw)
-
-
-@inlined
-def _lz4_literal(data: ByteArray, at: int, end: int) -> _Literal:
-    """Of an LZ4 frame: its header, the size of a block, a token, and the literal."""
-    if end - at < 5:
-        return _Literal(end, end, end)
-    flags = byte(data, at + 4)
-    if flags >> 6 != 1:
-        return _Literal(-1, -1, -1)
-    cursor = at + 7 + (8 if flags & 8 else 0) + (4 if flags & 1 else 0)
-    if end - cursor < 5:
-        return _Literal(end, end, end)
-    is_copied = byte(data, cursor + 3) >= 0x80
-    cursor += 4
-    if is_copied:
-        return _Literal(cursor, _UNTOLD, _UNTOLD)
-    size = byte(data, cursor) >> 4
-    cursor += 1
-    if size == 15:
-        while cursor < end and byte(data, cursor) == 0xFF:
-            size += 0xFF
-            cursor += 1
-        if cursor >= end:
-            return _Literal(end, end, end)
-        size += byte(data, cursor)
-        cursor += 1
-    return _Literal(cursor, cursor + size, _UNTOLD)
-
-
-@inlined
-def _literal_of(data: ByteArray, at: int, end: int, shape: int) -> _Literal:
-    if shape == BodyShape.LZ4_FRAME:
-        return _lz4_literal(data, at, end)
-    if shape == BodyShape.GZIP:
-        return _Literal(-1, -1, -1)
-    return _snappy_literal(data, at + _XERIAL_HEADER if shape == BodyShape.XERIAL else at, end)
 
 
 @inlined
@@ -407,7 +279,7 @@ def _judge_literal(
     data: ByteArray, at: int, end: int, body_end: int, direction: int, shape: int
 ) -> int:
     """A compressed body, by its literal, which must dispatch as a body."""
-    literal = _literal_of(data, at, end, shape)
+    literal = literal_of(data, at, end, shape)
     if literal.at < 0:
         return -1
     if literal.at >= end:
@@ -416,7 +288,7 @@ def _judge_literal(
     if first != 0xBA and first != 0x00:
         return -1  # texts are too short to tell
     judged = _judge_plain(
-        data, literal.at, min(end, literal.stop), literal.body_end, direction, _FIRST_OF_SEARCH
+        data, literal.at, min(end, literal.stop), literal.body_end, direction, strictness.FIRST
     )
     # A literal that ends before it tells anything is none of a body: compressors begin with a
     # long one. Bytes of a Pulsar frame's sizes would pass for such a block.
@@ -435,13 +307,13 @@ def _judge_body(
         return plain
     shape = shape_of(data, at, end)
     is_marked = shape in (BodyShape.GZIP, BodyShape.LZ4_FRAME, BodyShape.XERIAL)
-    if is_marked and level < _OWN:
+    if is_marked and level < strictness.OWN:
         return 1  # others compress as well, but begin with other literals
     if end - at < 8 and end < body_end and byte(data, at) in (0x1F, 0x04, 0x82):
         return 0
     if direction == TO_CLIENT:
         # Brokers of older versions answer in free text, of a digit or two at times.
-        if level >= _FIRST_OF_SEARCH or not _is_text(data, at, end):
+        if level >= strictness.FIRST or not _is_text(data, at, end):
             return -1
         return 1 if end == body_end or end - at >= _WINDOW - 20 else 0
     return _judge_literal(data, at, end, body_end, direction, shape)
@@ -453,7 +325,7 @@ def _judge_empty(data: ByteArray, offset: int, end: int, direction: int, level: 
 
     Where the direction is not known it counts when the next frame with a body is a good one.
     """
-    if level >= _FIRST_OF_SEARCH:
+    if level >= strictness.FIRST:
         return -1
     if direction == TO_CLIENT:
         return LENGTH_BYTES
@@ -475,7 +347,7 @@ def _body_begin(data: ByteArray, at: int, end: int) -> int:
     """Where the first byte of a body stands as it was before it was compressed, -1 if nowhere."""
     shape = shape_of(data, at, end)
     if shape in (BodyShape.LZ4_FRAME, BodyShape.XERIAL, BodyShape.OTHER):
-        return int(_literal_of(data, at, end, shape).at)
+        return int(literal_of(data, at, end, shape).at)
     return at
 
 
@@ -487,10 +359,7 @@ def check_header(
     Args:
         end: first offset that is not there; direction: of protocols.columns; max_frame_bytes: of
             the user or of another protocol; Cursus' own limit counts where it is larger;
-            is_strict: 0 where one frame follows another: any body passes; else it must dispatch;
-            2: and must say something, not only be empty; 3: that no other protocol says, such as a
-            command; 4: with an argument, as payloads may be such words; 5: that is hard to mistake,
-            which is the magic of a batch with a topic, compressed or not.
+            is_strict: see `strictness`; ALONE: a batch with a topic, compressed or not.
 
     Returns:
         The bytes of the whole frame, 0 if more bytes are needed to tell, -1 if it is none.
@@ -503,14 +372,14 @@ def check_header(
     size = be32(data, offset)
     if size > max(max_frame_bytes - LENGTH_BYTES, MAX_CURSUS_BODY_BYTES):
         return -1
-    if is_strict == _CHAINED:
+    if is_strict == strictness.CHAINED:
         return size + LENGTH_BYTES
     if size == 0:
         return _judge_empty(data, offset, end, direction, is_strict)
     at = offset + LENGTH_BYTES
     body_end = at + size
     seen = min(end, body_end, at + _WINDOW + LENGTH_BYTES)
-    if is_strict == _ALONE:
+    if is_strict == strictness.ALONE:
         if seen - at < 8 and seen < body_end:
             return 0  # what marks a compressed body is so long
         begin = _body_begin(data, at, seen)
@@ -531,7 +400,7 @@ def prove_frame(data: ByteArray, offset: int, length: int) -> int:
         layout = batches.choose_layout(data, at, end, -1)
         return 1 if 0 <= layout < batches.LAYOUTS else 0
     if shape in (BodyShape.ENVELOPE, BodyShape.TEXT, BodyShape.JSON):
-        judged = _judge_plain(data, at, end, end, UNKNOWN_DIRECTION, _OWN)
+        judged = _judge_plain(data, at, end, end, UNKNOWN_DIRECTION, strictness.OWN)
     else:
         judged = _judge_literal(data, at, end, end, UNKNOWN_DIRECTION, shape)
     return 1 if judged == 1 else 0
@@ -576,7 +445,7 @@ def one_way(data: ByteArray, offset: int, end: int) -> int:
     if shape == BodyShape.JSON:
         return TO_CLIENT
     if shape == BodyShape.TEXT:
-        if _judge_answer(data, at, end, end, _OWN) == 1:
+        if _judge_answer(data, at, end, end, strictness.OWN) == 1:
             return TO_CLIENT
         if find_verb(data, at, end, 1) != NO_VERB:
             return TO_BROKER

@@ -16,10 +16,10 @@ from dissector.protocols.cursus.bodies import (
     find_bodies,
     read_batches,
 )
+from dissector.protocols.cursus.body_starts import BodyShape, shape_of
 from dissector.protocols.cursus.compact_acks import ReadBy, note_frequent
 from dissector.protocols.cursus.compressed import open_body
 from dissector.protocols.cursus.forwarded import INTERNAL_BATCH, batch_within
-from dissector.protocols.cursus.headers import BodyShape, shape_of
 from dissector.protocols.cursus.lines import CommandLine, read_line
 from dissector.protocols.interface import FrameBlock
 from dissector.tables import new_hash_table, remove, reserved

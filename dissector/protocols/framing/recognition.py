@@ -14,10 +14,10 @@ from dissector.protocols.framing import first_bytes
 from dissector.protocols.framing import state as framing_state
 from dissector.protocols.framing.buffers import drop_bytes
 from dissector.protocols.framing.first_bytes import HeadVerdict
-from dissector.protocols.framing.resync import STRICT
 from dissector.protocols.framing.row_output import PassContext
 from dissector.protocols.framing.state import FramingState
 from dissector.protocols.interface import HEADER_WINDOW
+from dissector.protocols.strictness import STRICT
 
 HEAD_BYTES: Final = 4096  # of a direction, looked at for TLS, HTTP and PROXY headers
 _MORE: Final = -2  # the next bytes tell

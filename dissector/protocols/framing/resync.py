@@ -27,6 +27,7 @@ from typing import Final, NamedTuple
 from dissector.blocks import ByteArray, Int64Array
 from dissector.jit import inlined, kernel
 from dissector.limits import RESYNC_HOLD_BYTES, RESYNC_HOLD_MS
+from dissector.protocols import strictness
 from dissector.protocols.framing import search_state
 from dissector.protocols.framing.range_pool import BufferedRanges
 from dissector.stream.columns import RangeKind
@@ -48,14 +49,6 @@ HEADER_EVIDENCE: Final = 12
 # Checksums are computed, and doubtful frames searched, over this many times the bytes of a run.
 _BUDGET: Final = 4
 _BUDGET_BYTES: Final = 1 << 16
-# How strictly headers are judged: of a chain, of the frame with which one may begin, of one that
-# says what only its protocol does, of one with which a chain may begin inside a packet, and of one
-# that alone tells the protocol.
-STRICT: Final = 1
-STRICTEST: Final = 2
-OWN: Final = 3
-INSIDE: Final = 4
-ALONE: Final = 5
 _SHORT_FRAME_BYTES: Final = 64 << 10
 # Bytes of the equal segments into which TCP cuts long payloads, by what links carry: the smallest
 # packet that all must, Ethernet with and without tunnels, jumbo frames and offload.
@@ -217,7 +210,7 @@ def _holds_chain(buffer: Searched, rule: Rule) -> bool:
         position = offset
         proofs = 0
         while position < end and not _is_marked(buffer, position, rule, _VISITED | _COMBED_MARK):
-            total = _judge(buffer, position, end, rule, STRICT)
+            total = _judge(buffer, position, end, rule, strictness.STRICT)
             if total <= 0 or total > end - position:
                 break
             _mark(buffer, position, rule, _COMBED_MARK)
@@ -244,7 +237,7 @@ def _next_candidate(buffer: Searched, rule: Rule) -> bool:
             end = _gap_at(buffer, gap)
         if _is_marked(buffer, offset, rule, _VISITED):
             continue
-        level = STRICTEST if _stands_in_front(buffer, offset, end) else INSIDE
+        level = strictness.FIRST if _stands_in_front(buffer, offset, end) else strictness.INSIDE
         total = _judge(buffer, offset, end, rule, level)
         if total < 0:
             continue
@@ -325,7 +318,7 @@ def _follow(buffer: Searched, rule: Rule) -> SearchResult:
             return SearchResult.LIVE
         if _is_marked(buffer, at, rule, _VISITED):
             return SearchResult.BROKEN
-        total = _judge(buffer, at, end, rule, STRICT)
+        total = _judge(buffer, at, end, rule, strictness.STRICT)
         if total < 0 or (total == _LENGTH_BYTES and not _stands_in_front(buffer, at, end)):
             return SearchResult.BROKEN
         if total == 0:
@@ -355,11 +348,11 @@ def tells_protocol(buffer: Searched, rule: Rule, is_end: int) -> bool:
     start = search[search_state.AT]
     gap = _gap_behind(buffer, search[search_state.RESUME_GAP])
     end = _gap_at(buffer, gap)
-    judged = _judge(buffer, start, end, rule, ALONE)
+    judged = _judge(buffer, start, end, rule, strictness.ALONE)
     is_cut = gap != ABSENT or rule.is_final == 1
     if judged > 0 or (judged == 0 and is_cut and end - start >= HEADER_EVIDENCE):
         return True
-    if search[search_state.PROOFS] == 0 and _judge(buffer, start, end, rule, OWN) <= 0:
+    if search[search_state.PROOFS] == 0 and _judge(buffer, start, end, rule, strictness.OWN) <= 0:
         return False
     is_all = (
         search[search_state.AT] == 0

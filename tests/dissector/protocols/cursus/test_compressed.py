@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from dissector.codecs.compression import Budget
 from dissector.limits import MAX_CURSUS_BODY_BYTES, MAX_GZIP_RATIO
+from dissector.protocols.cursus.body_starts import shape_of
 from dissector.protocols.cursus.compressed import CODEC_NAMES, open_body, room_for
-from dissector.protocols.cursus.headers import shape_of
 from tests.wire import cursus
 
 BODY = cursus.batch_body(cursus.records(40, payload=b"some payload " * 3))
