@@ -1,9 +1,12 @@
 """Conversations that depend on what was said before a border, cut at two thirds of their frames.
 
-The rows are those of one capture over all of it, stitched at once and in increments.
+They go on side by side in one capture, so that its borders are those of all of them. The rows are
+those of one capture over all of it, stitched at once and in increments.
 """
 
+from bisect import bisect
 from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,11 +22,11 @@ from tests.dissector.joining.cutting import closed, land, parts, plain, planned
 from tests.dissector.joining.test_closing import rows_of
 from tests.dissector.joining.test_increments import closed_in_increments
 from tests.dissector.joining.test_increments import rows_of as in_tables
-from tests.hard.tape import TOPIC, Tape, capture, receipt, send, simple
-from tests.wire import pulsar
+from tests.hard.tape import START_NS, STEP_NS, TOPIC, Tape, capture, send, simple
+from tests.wire import packets, pulsar
+from tests.wire.captures import Record
 
 OPENING: Final = 3 + 8  # packets before the first frame that a border may stand behind
-TXN: Final = {"txnid_least_bits": 4, "txnid_most_bits": 1}
 Said = tuple[bool, bytes]
 
 
@@ -35,44 +38,65 @@ def to_client(name: str, **fields: Any) -> Said:
     return False, simple(name, **fields)
 
 
-def subscribed(request: int) -> tuple[Said, Said, Said]:
-    fields = {"topic": TOPIC, "subscription": "s", "subType": "Shared", "consumer_id": 1}
-    return (
-        to_broker("SUBSCRIBE", request_id=request, **fields),
-        to_client("SUCCESS", request_id=request),
-        to_broker("FLOW", consumer_id=1, messagePermits=100),
-    )
+class Place:
+    """Where a conversation takes place: its topic, ledger and transaction are those of no other one
+    in its capture."""
 
+    def __init__(self, number: int = 0) -> None:
+        self.topic, self.ledger = f"{TOPIC}-{number}", 7 + number
+        self.txn = {"txnid_least_bits": 4 + number, "txnid_most_bits": 1}
 
-def message(entry: int, messages: int, **more: Any) -> Said:
-    place = {"ledgerId": 7, "entryId": entry}
-    command = pulsar.command("MESSAGE", consumer_id=1, message_id=place, **more)
-    content = pulsar.metadata(sequence_id=entry, num_messages_in_batch=messages)
-    return False, pulsar.entry(command, content, pulsar.batch([({}, b"text")] * messages))
+    def _entry(self, number: int) -> dict[str, Any]:
+        return {"ledgerId": self.ledger, "entryId": number}
 
+    def connected(self) -> tuple[Said, ...]:
+        return (
+            to_broker("CONNECT", client_version="hard-1", protocol_version=21),
+            to_client("CONNECTED", server_version="broker-1", protocol_version=21),
+            to_broker("PRODUCER", topic=self.topic, producer_id=1, request_id=1),
+            to_client("PRODUCER_SUCCESS", request_id=1, producer_name="p"),
+        )
 
-def acked(entry: int, left: int | None, messages: int, request: int, **more: Any) -> Said:
-    """An ack of those messages of a batch whose bits are 0 in `left`, of all if it is None."""
-    place: dict[str, Any] = {"ledgerId": 7, "entryId": entry}
-    if left is not None:
-        place |= {"ack_set": [left], "batch_size": messages}
-    return to_broker("ACK", consumer_id=1, message_id=[place], ack_type="Individual",
-                     request_id=request, **more)  # fmt: skip
+    def asked(self, request: int) -> Said:
+        return to_broker("PARTITIONED_METADATA", request_id=request, topic=self.topic)
+
+    def lookup(self, request: int) -> Said:
+        return to_broker("LOOKUP", request_id=request, topic=self.topic)
+
+    def subscribed(self, request: int) -> tuple[Said, Said, Said]:
+        fields = {"topic": self.topic, "subscription": "s", "subType": "Shared", "consumer_id": 1}
+        return (
+            to_broker("SUBSCRIBE", request_id=request, **fields),
+            to_client("SUCCESS", request_id=request),
+            to_broker("FLOW", consumer_id=1, messagePermits=100),
+        )
+
+    def message(self, entry: int, messages: int, **more: Any) -> Said:
+        command = pulsar.command("MESSAGE", consumer_id=1, message_id=self._entry(entry), **more)
+        content = pulsar.metadata(sequence_id=entry, num_messages_in_batch=messages)
+        return False, pulsar.entry(command, content, pulsar.batch([({}, b"text")] * messages))
+
+    def acked(self, entry: int, left: int | None, messages: int, request: int, **more: Any) -> Said:
+        """An ack of those messages of a batch whose bits are 0 in `left`, of all if it is None."""
+        place = self._entry(entry)
+        if left is not None:
+            place |= {"ack_set": [left], "batch_size": messages}
+        return to_broker("ACK", consumer_id=1, message_id=[place], ack_type="Individual",
+                         request_id=request, **more)  # fmt: skip
+
+    def ended(self, request: int, action: str) -> tuple[Said, Said]:
+        return (
+            to_broker("END_TXN", request_id=request, txn_action=action, **self.txn),
+            to_client("END_TXN_RESPONSE", request_id=request, **self.txn),
+        )
+
+    def stored(self, number: int) -> Said:
+        place = self._entry(number)
+        return to_client("SEND_RECEIPT", producer_id=1, sequence_id=number, message_id=place)
 
 
 def ack_answer(request: int, **more: Any) -> Said:
     return to_client("ACK_RESPONSE", consumer_id=1, request_id=request, **more)
-
-
-def ended(request: int, action: str) -> tuple[Said, Said]:
-    return (
-        to_broker("END_TXN", request_id=request, txn_action=action, **TXN),
-        to_client("END_TXN_RESPONSE", request_id=request, **TXN),
-    )
-
-
-def lookup(request: int) -> Said:
-    return to_broker("LOOKUP", request_id=request, topic=TOPIC)
 
 
 def found(request: int) -> Said:
@@ -83,66 +107,76 @@ def sent(number: int) -> Said:
     return True, send(number, b"text")
 
 
-def stored(number: int) -> Said:
-    return False, receipt(number)
-
-
-SCRIPTS: Final[dict[str, tuple[Said, ...]]] = {
-    "an id that asks something else": (
-        lookup(5), to_broker("PARTITIONED_METADATA", request_id=5, topic=TOPIC), found(5),
+SCRIPTS: Final[dict[str, Callable[[Place], tuple[Said, ...]]]] = {
+    "an id that asks something else": lambda at: (
+        at.lookup(5), at.asked(5), found(5),
         to_client("PARTITIONED_METADATA_RESPONSE", request_id=5, partitions=3, response="Success"),
     ),
-    "an id of two requests that SUCCESS answers": (
-        subscribed(5)[0], to_broker("CLOSE_CONSUMER", request_id=5, consumer_id=1),
+    "an id of two requests that SUCCESS answers": lambda at: (
+        at.subscribed(5)[0], to_broker("CLOSE_CONSUMER", request_id=5, consumer_id=1),
         to_client("SUCCESS", request_id=5), to_client("SUCCESS", request_id=5),
-        *subscribed(5),
+        *at.subscribed(5),
     ),
-    "an id whose first request is refused": (
-        lookup(5), to_client("ERROR", request_id=5, error="MetadataError", message="no"),
-        subscribed(5)[0], to_client("SUCCESS", request_id=5), lookup(5), found(5), found(5),
+    "an id whose first request is refused": lambda at: (
+        at.lookup(5), to_client("ERROR", request_id=5, error="MetadataError", message="no"),
+        at.subscribed(5)[0], to_client("SUCCESS", request_id=5), at.lookup(5), found(5), found(5),
     ),
-    "a consumer that is closed before it is refused": (
-        subscribed(5)[0], to_broker("CLOSE_CONSUMER", request_id=6, consumer_id=1),
+    "a consumer that is closed before it is refused": lambda at: (
+        at.subscribed(5)[0], to_broker("CLOSE_CONSUMER", request_id=6, consumer_id=1),
         to_client("ERROR", request_id=5, error="MetadataError", message="no"),
-        to_client("SUCCESS", request_id=6), *subscribed(7),
+        to_client("SUCCESS", request_id=6), *at.subscribed(7),
     ),
-    "second receipts": (
-        sent(1), stored(1), sent(2), stored(1), stored(2), stored(2), sent(3), stored(3), stored(1),
+    "second receipts": lambda at: (
+        sent(1), at.stored(1), sent(2), at.stored(1), at.stored(2), at.stored(2), sent(3),
+        at.stored(3), at.stored(1),
     ),
-    "receipts of a send that was sent again": (
-        sent(1), sent(1), stored(1), stored(1), stored(1), sent(1), stored(1),
+    "receipts of a send that was sent again": lambda at: (
+        sent(1), sent(1), at.stored(1), at.stored(1), at.stored(1), sent(1), at.stored(1),
     ),
-    "parts of a batch in a transaction that is committed": (
-        *subscribed(2), message(0, 3), acked(0, 0b110, 3, 3, **TXN), ack_answer(3, **TXN),
-        acked(0, 0b101, 3, 4, **TXN), ack_answer(4, **TXN), *ended(5, "COMMIT"),
-        acked(0, 0b011, 3, 6), ack_answer(6), message(1, 2),
+    "parts of a batch in a transaction that is committed": lambda at: (
+        *at.subscribed(2), at.message(0, 3),
+        at.acked(0, 0b110, 3, 3, **at.txn), ack_answer(3, **at.txn),
+        at.acked(0, 0b101, 3, 4, **at.txn), ack_answer(4, **at.txn), *at.ended(5, "COMMIT"),
+        at.acked(0, 0b011, 3, 6), ack_answer(6), at.message(1, 2),
     ),
-    "parts of a batch in a transaction that is aborted": (
-        *subscribed(2), message(0, 3), acked(0, 0b110, 3, 3, **TXN), ack_answer(3, **TXN),
-        acked(0, 0b001, 3, 4, **TXN), ack_answer(4, **TXN), *ended(5, "ABORT"),
-        message(0, 3, redelivery_count=1), acked(0, None, 3, 6), ack_answer(6),
+    "parts of a batch in a transaction that is aborted": lambda at: (
+        *at.subscribed(2), at.message(0, 3),
+        at.acked(0, 0b110, 3, 3, **at.txn), ack_answer(3, **at.txn),
+        at.acked(0, 0b001, 3, 4, **at.txn), ack_answer(4, **at.txn), *at.ended(5, "ABORT"),
+        at.message(0, 3, redelivery_count=1), at.acked(0, None, 3, 6), ack_answer(6),
     ),
-    "a part of a batch in a transaction that the broker refuses": (
-        *subscribed(2), message(0, 2), acked(0, 0b10, 2, 3, **TXN),
-        ack_answer(3, error="TransactionConflict", **TXN), acked(0, 0b01, 2, 4), ack_answer(4),
-        message(0, 2, redelivery_count=1), acked(0, None, 2, 5), ack_answer(5),
+    "a part of a batch in a transaction that the broker refuses": lambda at: (
+        *at.subscribed(2), at.message(0, 2), at.acked(0, 0b10, 2, 3, **at.txn),
+        ack_answer(3, error="TransactionConflict", **at.txn),
+        at.acked(0, 0b01, 2, 4), ack_answer(4),
+        at.message(0, 2, redelivery_count=1), at.acked(0, None, 2, 5), ack_answer(5),
     ),
-    "a part of a batch in a transaction that never ends": (
-        *subscribed(2), message(0, 2), acked(0, 0b10, 2, 3, **TXN), ack_answer(3, **TXN),
-        acked(0, 0b01, 2, 4), ack_answer(4), message(0, 2, redelivery_count=1),
+    "a part of a batch in a transaction that never ends": lambda at: (
+        *at.subscribed(2), at.message(0, 2),
+        at.acked(0, 0b10, 2, 3, **at.txn), ack_answer(3, **at.txn),
+        at.acked(0, 0b01, 2, 4), ack_answer(4), at.message(0, 2, redelivery_count=1),
     ),
 }  # fmt: skip
+
+
+def said(at: Place, number: int, script: Iterable[Said]) -> Tape:
+    """A conversation on a connection of its own, begun a little behind those before it."""
+    client = packets.CLIENT, packets.CLIENT_PORT + number
+    tape = Tape(client=client, start_ns=START_NS + number * STEP_NS // len(SCRIPTS))
+    tape.open()
+    for is_to_broker, frame in at.connected():
+        tape.frame(is_to_broker, frame)
+    for is_to_broker, frame in script:
+        tape.frame(is_to_broker, frame, is_acked=False)
+    return tape
 
 
 def test_a_peer_that_asks_and_asks_leaves_so_much_open_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stitching, "MAX_CARRIED_REQUESTS", 3)
-    tape = Tape()
-    tape.open()
-    tape.connect()
-    for is_to_broker, frame in (*map(lookup, range(10, 18)), *map(found, range(10, 18))):
-        tape.frame(is_to_broker, frame, is_acked=False)
+    at = Place()
+    tape = said(at, 0, (*map(at.lookup, range(10, 18)), *map(found, range(10, 18))))
     for part, content in enumerate(parts(capture(tape.records()), [OPENING + 4, OPENING + 8])):
         land(content, f"part{part}", tmp_path / "lake", tmp_path)
     with open_lake(tmp_path / "lake") as lake:
@@ -170,35 +204,41 @@ def handles_of(table: Any) -> Counter[tuple[Any, ...]]:
     )
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.fixture(scope="module")
+def conversations() -> list[Record]:
+    """The packets of all scripts, which go on at the same time: the first of each, the second..."""
+    tapes = [
+        said(at := Place(number), number, script(at))
+        for number, script in enumerate(SCRIPTS.values())
+    ]
+    return sorted((each for tape in tapes for each in tape.records()), key=lambda each: each.ts_ns)
+
+
+@pytest.mark.parametrize("first", [0, 1])
 def test_each_border_in_a_conversation_leaves_the_rows_of_the_whole(
-    name: str, tmp_path: Path
+    first: int, conversations: list[Record], tmp_path: Path
 ) -> None:
-    tape = Tape()
-    tape.open()
-    tape.connect()
-    for is_to_broker, frame in SCRIPTS[name]:
-        tape.frame(is_to_broker, frame, is_acked=False)
-    data = capture(tape.records())
+    """Behind so many frames and then every third one of each conversation. What a row of one that
+    differs says of its topic or ledger tells which one it is: `Place` numbers them."""
+    data = capture(conversations)
     land(data, "whole", tmp_path / "whole", tmp_path)
     with open_lake(tmp_path / "whole") as lake:
         whole = {table: rows_of(lake.table(table)) for table in CLOSED}
         handles = {kind: handles_of(lake.table(kind)) for kind in ("producers", "consumers")}
-    last = len(tape.packets) - 1
-    for number, cuts in enumerate((range(OPENING, last, 3), range(OPENING + 1, last, 3))):
-        root = tmp_path / str(number)
-        root.mkdir()
-        for part, content in enumerate(parts(data, cuts)):
-            land(content, f"part{part}", root / "lake", root)
-        with open_lake(root / "lake") as lake:
-            tables = closed(lake, planned(lake), root / "at-once")
-        for table in CLOSED:
-            mine = rows_of(tables[table])
-            assert (mine - whole[table], whole[table] - mine) == (Counter(), Counter()), (
-                cuts, table,
-            )  # fmt: skip
-        assert {kind: handles_of(tables[kind]) for kind in handles} == handles, cuts
-        with open_lake(root / "lake") as lake:
-            (part,) = parts_of(planned(lake))
-            assert closed_in_increments(lake, part, root / "increments", 1) == len(cuts) + 1
-        assert in_tables(root / "increments") == in_tables(root / "at-once")
+    times = [each.ts_ns for each in conversations]
+    last = (times[-1] - START_NS) // STEP_NS
+    cuts = [
+        bisect(times, START_NS + place * STEP_NS - 1) for place in range(OPENING + first, last, 3)
+    ]
+    for part, content in enumerate(parts(data, cuts)):
+        land(content, f"part{part}", tmp_path / "lake", tmp_path)
+    with open_lake(tmp_path / "lake") as lake:
+        plan = planned(lake)
+        tables = closed(lake, plan, tmp_path / "at-once")
+        (group,) = parts_of(plan)
+        assert closed_in_increments(lake, group, tmp_path / "increments", 1) == len(cuts) + 1
+    for table in CLOSED:
+        mine = rows_of(tables[table])
+        assert (mine - whole[table], whole[table] - mine) == (Counter(), Counter()), table
+    assert {kind: handles_of(tables[kind]) for kind in handles} == handles
+    assert in_tables(tmp_path / "increments") == in_tables(tmp_path / "at-once")
