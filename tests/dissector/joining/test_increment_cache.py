@@ -1,6 +1,5 @@
 """A night more is read from what stood open before it; the report is that of all nights at once."""
 
-import hashlib
 import json
 import pickle
 import random
@@ -16,22 +15,13 @@ import pytest
 
 from dissector import limits
 from dissector.joining import increment_cache
-from dissector.joining.closing import (
-    ALONE,
-    LEFT,
-    SCHEMAS,
-    IncrementContext,
-    Target,
-    close_group,
-)
-from dissector.joining.files import CaptureFiles, JoinSettings, digest_of
-from dissector.joining.links import JoinPlan
 from dissector.lake.install import SUMS_FOLDER as SUMS
 from dissector.lake.manifest import MANIFEST_FOLDER
 from dissector.report import aggregation_cache
 from dissector.report.aggregation_cache import FINDINGS
 from tests import reports
 from tests.dissector.joining.cutting import cut_places, land, packets, parts, read
+from tests.dissector.joining.remembering import Remembering
 from tests.dissector.report.test_pipeline import closed_rows, hand_over
 from tests.reports import SOME_RULES, differences
 
@@ -72,39 +62,6 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> Nights:
         for number, part in enumerate(parts(data, cut_places(data, NIGHTS - 1, seed=3)))
     ]
     return Nights(root / "lake", names, root / "report", reported(root / "lake", root / "report"))
-
-
-class Remembering:
-    """Joins as `close_group` does, of the same bytes once: these tests ask what is read again, and
-    most of them let the same nights be read."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._counts: dict[str, dict[str, int]] = {}
-
-    def close(
-        self, source: CaptureFiles, part: JoinPlan, target: Target, settings: JoinSettings,
-        around: IncrementContext = ALONE,
-    ) -> dict[str, int]:  # fmt: skip
-        paths = [
-            [Path(path) for some in files.files.values() for path in some]
-            for files in (source, around.near)
-            if files is not None
-        ]
-        paths += [
-            [path for name in (*SCHEMAS, *LEFT) if (path := before.path(name)).exists()]
-            for before in around.before
-        ]
-        digests = [[hashlib.sha256(path.read_bytes()).digest() for path in some] for some in paths]
-        asked = [part, around._replace(before=(), near=None), digests]
-        kept = Target(self._folder, digest_of(repr(asked)))
-        if kept.name not in self._counts:
-            self._counts[kept.name] = close_group(source, part, kept, settings, around)
-        for name in (*SCHEMAS, *LEFT):
-            if kept.path(name).exists():
-                target.path(name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(kept.path(name), target.path(name))
-        return self._counts[kept.name]
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,8 @@ from tests.dissector.report.apart import Apart
 from tests.dissector.report.test_pipeline import hand_over, names_of, reported
 from tests.reports import differences
 
+pytestmark = pytest.mark.usefixtures("joined_once")
+
 
 def manifest(rows: int, *names: str) -> Any:
     inside = [SimpleNamespace(capture_id=name) for name in names]
