@@ -24,7 +24,6 @@ LONGEST = (
     "tests/hard/test_accounting.py",
     "tests/hard/test_ways.py",
     "tests/dissector/cli/test_printed_commands.py",
-    "tests/dissector/report/test_compacted.py",
     "tests/dissector/cli/test_planted.py",
     "tests/dissector/cli/test_bundle_findings.py",
     "tests/hard/test_sources.py",
@@ -51,6 +50,7 @@ SHARING = {
     ),
     "apart": (
         "tests/dissector/report/test_apart.py",
+        "tests/dissector/report/test_compacted.py",
         "tests/dissector/report/test_partitions.py",
         "tests/dissector/report/test_pipeline.py",
     ),

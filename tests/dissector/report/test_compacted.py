@@ -22,9 +22,11 @@ from tests.dissector.joining.cutting import land_cut
 from tests.dissector.lake.older_versions import as_version_1, as_version_2, as_version_3
 from tests.dissector.lake.samples import SAMPLES, landed
 from tests.dissector.observed import CAPTURES
-from tests.dissector.report.apart import land_apart
+from tests.dissector.report.apart import Apart
 from tests.dissector.tap.test_service import rotated
 from tests.reports import EVERY_RULE, SOME_RULES, differences, reported
+
+pytestmark = pytest.mark.usefixtures("joined_once")
 
 UNLOAD = str(CAPTURES / "pulsar-apache" / "java-j24_unload.pcap")
 
@@ -41,9 +43,9 @@ def everything(lake: Path, folder: Path) -> None:
     rotations(lake, folder)
 
 
+JOINED = "joined"  # as in `apart`
 KINDS: dict[str, Callable[[Path, Path], object]] = {
     "alone": lambda lake, _: landed(lake),
-    "joined": land_apart,
     "rotations": rotations,
     "everything": everything,
 }
@@ -62,11 +64,13 @@ def rules_of(kind: str) -> frozenset[str]:
 
 
 @pytest.fixture(scope="module")
-def landed_as(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Landed]:
+def landed_as(apart: Apart, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Landed]:
     """Gives the lake of a kind with its report, made once; tests work on copies of it."""
 
     @cache
     def make(kind: str) -> Landed:
+        if kind == JOINED:
+            return Landed(apart.lake, apart.folder)
         folder = tmp_path_factory.mktemp(kind)
         KINDS[kind](folder / "lake", folder)
         reported(folder / "lake", folder / "before", rules=rules_of(kind))
@@ -86,9 +90,9 @@ def unkept(lake: Path, work: Path, rules: frozenset[str]) -> dict[str, Any]:
 
 WHOLE, HALF = ("*",), ("*[02468ace]",)
 # Everything is compacted in part as it is, and has captures of all kinds in one group.
-WAYS = [("everything", WHOLE), ("joined", HALF), ("rotations", HALF)]
+WAYS = [("everything", WHOLE), (JOINED, HALF), ("rotations", HALF)]
 if LOOKS_AT_ALL:
-    WAYS += [("alone", HALF), *((kind, WHOLE) for kind in KINDS if kind != "everything")]
+    WAYS += [("alone", HALF), *((kind, WHOLE) for kind in (JOINED, *KINDS) if kind != "everything")]
 
 
 @pytest.mark.parametrize(
