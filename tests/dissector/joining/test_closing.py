@@ -18,6 +18,7 @@ from dissector.joining.files import FEW_ROWS, JoinSettings, files_of
 from dissector.joining.links import JoinPlan
 from dissector.joining.planning import parts_of
 from dissector.lake.reader import open_lake
+from tests.choosing import examples
 from tests.dissector.joining.cutting import (
     Cut,
     by_client,
@@ -32,7 +33,7 @@ from tests.dissector.joining.cutting import (
 )
 
 Rows = Counter[tuple[Any, ...]]
-CUTS = 2
+CUTS = examples(2, 1)
 # Acknowledgements and redeliveries, chunks, a transaction, a consumer that was killed, resends, and
 # packets that were lost or sent again; groups and transactions of Cursus.
 NAMES = (
@@ -156,7 +157,7 @@ def test_a_task_goes_to_another_process_and_writes_the_same_bytes(tmp_path: Path
     assert digests[0] == digests[1] == digests[2]
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12, 6))
 @given(name=st.sampled_from(NAMES), places=st.lists(st.floats(0, 1), min_size=1, max_size=3))
 def test_only_frames_that_straddle_a_cut_differ(name: str, places: list[float]) -> None:
     last = len(packets(read(name))) - 1
