@@ -183,19 +183,19 @@ _OF_CONNECTIONS: Final = frozenset(
 def tables_of(captures: Mapping[str, tuple[bytes, Collection[int]]]) -> dict[str, pa.Table]:
     """The tables of captures by name, each read in pieces that end at some of its bytes."""
     batches: dict[str, list[pa.Table]] = {
-        name: [_named(in_memory_schema(name).empty_table(), "")] for name in (*INPUTS, *KEYS)
+        name: [named(in_memory_schema(name).empty_table(), "")] for name in (*INPUTS, *KEYS)
     }
     for name, (content, cuts) in captures.items():
         for block in _blocks(content, cuts):
             if block.table in batches:
                 rows = pa.Table.from_batches([arrow_batch(block)])
-                batches[block.table].append(_named(rows, name))
+                batches[block.table].append(named(rows, name))
     names = pa.array(list(captures), pa.string())
     batches["capture_files"] = [pa.table({"capture": names, "file_name": names})]
     return {name: pa.concat_tables(found) for name, found in batches.items()}
 
 
-def _named(rows: pa.Table, capture_id: str) -> pa.Table:
+def named(rows: pa.Table, capture_id: str) -> pa.Table:
     """Rows with the id of their capture, which landing gives them else."""
     if "capture" in rows.column_names:
         rows = rows.drop_columns(["capture"])

@@ -6,7 +6,6 @@ Nothing is bounded and nothing is forgotten, so captures that reach a bound are 
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import duckdb
@@ -44,17 +43,13 @@ class Difference(NamedTuple):
 
 
 class Oracle:
-    """The facts of a lake, or of tables, as the program and as the oracle have them."""
+    """Facts as the program and as the oracle have them."""
 
-    def __init__(self, facts: Path | Mapping[str, pa.Table]) -> None:
-        """facts: a lake, or the tables of INPUTS and KEYS."""
+    def __init__(self, tables: Mapping[str, pa.Table]) -> None:
+        """tables: those of INPUTS and KEYS."""
         self._duckdb = duckdb.connect(config={"threads": 1, "preserve_insertion_order": False})
         for name in (*INPUTS, *KEYS):
-            if isinstance(facts, Path):
-                files = f"{facts}/{name}/*/*/*.parquet"
-                self._duckdb.read_parquet(files, hive_partitioning=False).create_view(name)
-            else:
-                self._duckdb.register(name, facts[name])
+            self._duckdb.register(name, tables[name])
         for step in ("before", *STEPS):
             for statement in statements(step):
                 self._run(statement)

@@ -5,6 +5,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.choosing import examples
 from tests.oracle.conversations import CONSUMERS, KINDS, Conversation, Step, tables_of
 from tests.oracle.facts import KEYS, Oracle
 
@@ -20,7 +21,7 @@ def conversations() -> st.SearchStrategy[tuple[list[Step], str, set[int]]]:
     )
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12, 6))
 @given(st.lists(conversations(), min_size=1, max_size=12))
 def test_any_conversations_have_the_rows_of_the_oracle(
     scripts: list[tuple[list[Step], str, set[int]]],

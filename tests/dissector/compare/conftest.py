@@ -1,6 +1,7 @@
 """Runs of sample captures, as the command reads them."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,10 @@ RunOf = Callable[..., Run]
 
 @pytest.fixture(scope="session")
 def run_of(tmp_path_factory: pytest.TempPathFactory) -> RunOf:
-    """Gives the run of captures that land in one lake; each is a capture of its own."""
+    """Gives the run of captures that land in one lake; each is a capture of its own. What was asked
+    before is not read again."""
 
+    @cache
     def read(*paths: Path, what: Selection = Selection()) -> Run:  # noqa: B008 - a tuple
         folder = tmp_path_factory.mktemp("run")
         for path in paths:
