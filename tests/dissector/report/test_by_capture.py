@@ -63,10 +63,19 @@ def several() -> dict[str, made.Tables]:
     }
 
 
-def test_the_worst_capture_stands_first_with_the_number_that_decides(
-    several: dict[str, made.Tables],
-) -> None:
-    verdicts = summed(several).result()["verdicts"]
+@pytest.fixture(scope="module")
+def numbers(several: dict[str, made.Tables]) -> Numbers:
+    """What is counted of them; tests only ask for it."""
+    return summed(several)
+
+
+@pytest.fixture(scope="module")
+def verdicts(numbers: Numbers) -> made.Row:
+    found: made.Row = numbers.result()["verdicts"]
+    return found
+
+
+def test_the_worst_capture_stands_first_with_the_number_that_decides(verdicts: made.Row) -> None:
     assert [row["capture"] for row in verdicts["by_capture"]] == ["c-all", "b-lossy", "a-fine"]
     assert [row["verdict"] for row in verdicts["by_capture"]][:2] == ["bad", "look"]
     lossy = verdicts["by_capture"][1]
@@ -78,9 +87,9 @@ def test_the_worst_capture_stands_first_with_the_number_that_decides(
 
 
 def test_verdicts_in_company_are_those_that_each_capture_gets_alone(
-    several: dict[str, made.Tables],
+    several: dict[str, made.Tables], verdicts: made.Row
 ) -> None:
-    rows = {row["capture"]: row for row in summed(several).result()["verdicts"]["by_capture"]}
+    rows = {row["capture"]: row for row in verdicts["by_capture"]}
     for name, tables in several.items():
         alone = summed({name: tables}).result()
         (row,) = alone["verdicts"]["by_capture"]
@@ -94,19 +103,17 @@ def test_verdicts_in_company_are_those_that_each_capture_gets_alone(
         assert sorted(said) == sorted(told)
 
 
-def test_every_word_and_section_is_one_that_the_page_knows(
-    several: dict[str, made.Tables],
-) -> None:
-    for row in summed(several).result()["verdicts"]["by_capture"]:
+def test_every_word_and_section_is_one_that_the_page_knows(verdicts: made.Row) -> None:
+    for row in verdicts["by_capture"]:
         assert tuple(row["sections"]) == tuple(JUDGED) == tuple(row["decided_by"])
         assert {row["verdict"], *row["sections"].values()} - {None} <= set(CAPTURE_WORDS)
 
 
 def test_the_list_is_bounded_and_the_total_says_of_how_many(
-    several: dict[str, made.Tables], monkeypatch: pytest.MonkeyPatch
+    numbers: Numbers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(by_capture, "MAX_VERDICTS", 2)
-    verdicts = summed(several).result()["verdicts"]
+    verdicts = numbers.result()["verdicts"]
     assert [row["capture"] for row in verdicts["by_capture"]] == ["c-all", "b-lossy"]
     assert verdicts["total"]["captures"] == 3
 
@@ -117,20 +124,18 @@ def test_a_report_of_nothing_and_of_some_sections_has_no_verdicts_to_give() -> N
     assert "verdicts" not in build(Numbers().parts(), ["errors"])
 
 
-def test_what_is_kept_says_how_bad_it_is_without_its_text(
-    several: dict[str, made.Tables],
-) -> None:
+def test_what_is_kept_says_how_bad_it_is_without_its_text(numbers: Numbers) -> None:
     """So that the worst of ten thousand are found without reading what all of them say."""
-    rows = verdict_rows(summed(several).tallies(), engine())
+    rows = verdict_rows(numbers.tallies(), engine())
     assert rows.schema == SCHEMA
     for row in rows.to_pylist():
         said = json.loads(row.pop("row_json"))
         assert row == {name: said[name] for name in row}
 
 
-def test_rows_of_one_capture_do_not_depend_on_others(several: dict[str, made.Tables]) -> None:
+def test_rows_of_one_capture_do_not_depend_on_others(numbers: Numbers) -> None:
     rows = dict.fromkeys(catalogue(), 0)
-    tables = summed(several).tallies()
+    tables = numbers.tallies()
     for name, merged_tables in tables_by_capture(tables):
         for query in catalogue():
             found = merged_tables.rows(query)
@@ -139,9 +144,8 @@ def test_rows_of_one_capture_do_not_depend_on_others(several: dict[str, made.Tab
     assert rows == {name: tables[name].num_rows for name in catalogue()}
 
 
-def test_what_is_left_out_for_verdicts_changes_none(several: dict[str, made.Tables]) -> None:
+def test_what_is_left_out_for_verdicts_changes_none(numbers: Numbers) -> None:
     """Lists, series over time, and which name a histogram belongs to."""
-    numbers = summed(several)
     whole = numbers.tallies()
     brief = {name: numbers.asked_of(rows_to_judge(catalogue()[name], "kept_rows"), rows)
              if name in catalogue() else rows for name, rows in whole.items()}  # fmt: skip
@@ -177,10 +181,9 @@ def test_rows_that_are_merged_before_are_those_that_a_section_adds_up() -> None:
 
 
 def test_a_judgement_that_fails_is_a_line_in_its_capture(
-    several: dict[str, made.Tables], monkeypatch: pytest.MonkeyPatch
+    numbers: Numbers, verdicts: made.Row, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    numbers = summed(several)
-    before = numbers.result()["verdicts"]
+    before = verdicts
     build_errors = SECTIONS["errors"].build
 
     def breaks(merged_tables: MergedTables) -> made.Row:
