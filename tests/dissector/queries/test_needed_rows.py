@@ -21,6 +21,7 @@ from dissector.queries.needed_rows import (
     needed,
     tables_in,
 )
+from tests.choosing import examples
 from tests.dissector.findings.test_querying import likely_rows, odd_rows
 
 A, B = Rows("a", ""), Rows("b", "")
@@ -136,7 +137,7 @@ def test_what_is_no_query_needs_nothing(text: str) -> None:
     assert not _found_in(beginnings(text))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(examples(4, 2)))
 @pytest.mark.parametrize("rows", [odd_rows, likely_rows], ids=["odd", "likely"])
 def test_a_query_that_is_passed_over_has_no_rows(rows, seed: int) -> None:
     db = rows(seed).opened()

@@ -11,9 +11,11 @@ from dissector.report.result import SECTIONS, build
 from dissector.report.section import REASONS, Section, not_judged
 from dissector.schemas.enums import DELIVERY_OUTCOMES, OUTCOMES
 from tests.dissector.report import made
-from tests.dissector.report.sections.test_sections import numbers_of, report_of
+from tests.dissector.report.sections.test_sections import numbers_of, reports
 from tests.numbers import Numbers
 
+NAMES = ("5", "6", "java-j74_corrupt.pcap", "mut-snap200-java-j03_batch_lz4.pcap",
+         "mut-loss1-java-j24_unload.pcap")  # fmt: skip
 REASONED = ("ok", "error", "dup_or_dropped", "dropped_after_close", "changes_of_unknown_balance")
 
 
@@ -32,10 +34,9 @@ def reasons(value: Any) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("name", ["5", "6", "java-j74_corrupt.pcap",
-                                  "mut-snap200-java-j03_batch_lz4.pcap"])  # fmt: skip
+@pytest.mark.parametrize("name", NAMES)
 def test_every_section_says_what_it_means_and_every_reason_has_words(name: str) -> None:
-    report = report_of(name)
+    report = reports(*NAMES)[name]
     for section in SECTIONS:
         about = report[section]["about"]
         assert (
@@ -77,7 +78,7 @@ def test_every_query_is_of_a_section() -> None:
 
 
 def test_numbers_stand_with_their_denominator() -> None:
-    report = report_of("java-j74_corrupt.pcap")
+    report = reports(*NAMES)["java-j74_corrupt.pcap"]
     assert "42 receipts for 65 sends" in report["send_latency"]["about"]
     assert "91 deliveries" in report["redelivery"]["about"]
     assert "156 frames" in report["checksum_failures"]["about"]
@@ -129,7 +130,7 @@ def test_outcomes_are_explained_in_the_words_of_the_lake() -> None:
 
 def test_nothing_is_left_unjudged_only_where_nothing_is_missing() -> None:
     """One MESSAGE of 557 lies in bytes that were never captured."""
-    report = report_of("mut-loss1-java-j24_unload.pcap")
+    report = reports(*NAMES)["mut-loss1-java-j24_unload.pcap"]
     assert report["redelivery"]["total"]["deliveries"] == 556
     for section in ("redelivery", "checksum_failures", "errors", "requests"):
         assert "More may lie in 2 gaps of 429 bytes." in report[section]["about"]

@@ -4,7 +4,7 @@ import pytest
 
 from dissector.report.sections import ack_latency
 from tests.dissector.report import made
-from tests.dissector.report.sections.test_sections import report_of, tables_of
+from tests.dissector.report.sections.test_sections import reports, tables_of
 from tests.naive import report as naive
 from tests.numbers import Numbers
 
@@ -30,7 +30,7 @@ def spread(values: list[int]) -> tuple[int, float | None, float | None]:
 def test_round_trips_are_those_of_all_requests(name: str) -> None:
     rows = naive.settled(tables_of(name))["exchanges"]
     asked = [row for row in rows if row["kind"] != "publish"]
-    section = report_of(name)["requests"]
+    section = reports(*CASES)[name]["requests"]
     timed = [row["latency_ns"] for row in asked
              if row["outcome"] in ("ok", "error") and row["latency_ns"] is not None]  # fmt: skip
     assert timed_of(section["total"], "latency_ms") == spread(timed)
@@ -52,7 +52,7 @@ def test_round_trips_are_those_of_all_requests(name: str) -> None:
 @each
 def test_acks_and_the_time_until_they_came(name: str) -> None:
     tables = naive.settled(tables_of(name))
-    section = report_of(name)["ack_latency"]
+    section = reports(*CASES)[name]["ack_latency"]
     acked = [row for row in tables["deliveries"] if row["outcome"] == "acked"]
     timed = [row["ack_latency_ns"] for row in acked if row["ack_latency_ns"] is not None]
     assert section["total"]["acked"] == len(acked)
@@ -83,7 +83,7 @@ def test_requests_for_more_are_timed_from_the_delivery_and_to_the_next(name: str
             behind = [each for each in mine if each > at]
             asked += [(at - max(before)) * 1000] if before else []
             came += [(min(behind) - at) * 1000] if before and behind else []
-    total = report_of(name)["redelivery"]["total"]
+    total = reports(*CASES)[name]["redelivery"]["total"]
     assert timed_of(total, "asked_after_ms") == spread(asked)
     assert timed_of(total, "came_after_ms") == spread(came)
     assert len(asked) > 0 or name.startswith("java")
@@ -92,7 +92,7 @@ def test_requests_for_more_are_timed_from_the_delivery_and_to_the_next(name: str
 @each
 def test_first_deliveries_are_timed_from_their_publish(name: str) -> None:
     tables = naive.settled(tables_of(name))
-    section = report_of(name)["publish_to_delivery"]
+    section = reports(*CASES)[name]["publish_to_delivery"]
     timed = [
         row["publish_to_delivery_ns"] for row in tables["deliveries"]
         if row["publish_to_delivery_ns"] is not None and not row["is_redelivered"]
