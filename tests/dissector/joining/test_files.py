@@ -33,22 +33,29 @@ def read(lake: Path, table: str, only: int | None = None) -> Counter[str]:
     return Counter(str(sorted(row.items(), key=lambda item: item[0])) for row in listed)
 
 
-@pytest.mark.parametrize("table", ["frames", "deliveries", "capture_files"])
-def test_rows_are_the_same_in_either_version_in_both_and_in_a_group(
-    table: str, tmp_path: Path
-) -> None:
-    new = landed(tmp_path / "new [of] *?'s", SAMPLES)
-    lakes = [compacted(new, tmp_path / "group")]
+@pytest.fixture(scope="module")
+def lakes(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The same captures as they land, in a group, and in both of version 1, one or all of them."""
+    root = tmp_path_factory.mktemp("lakes")
+    new = landed(root / "new [of] *?'s", SAMPLES)
+    group = compacted(new, root / "group")
     with open_lake(new) as opened:
         first = opened.captures[0].capture_id
-    for name, old in (("old", ()), ("both", (first,))):
-        shutil.copytree(new, tmp_path / name)
-        lakes.append(as_version_1(tmp_path / name, *old))
-    shutil.copytree(lakes[0], tmp_path / "old-group")
-    lakes.append(as_version_1(tmp_path / "old-group"))
+    lakes = [new, group]
+    for name, source, old in (("old", new, ()), ("both", new, (first,)), ("old-group", group, ())):
+        shutil.copytree(source, root / name)
+        lakes.append(as_version_1(root / name, *old))
+    return lakes
+
+
+@pytest.mark.parametrize("table", ["frames", "deliveries", "capture_files"])
+def test_rows_are_the_same_in_either_version_in_both_and_in_a_group(
+    table: str, lakes: list[Path]
+) -> None:
+    new, *others = lakes
     wanted, one = read(new, table), read(new, table, 1)
     assert wanted.total() > one.total() > 0
-    for lake in lakes:
+    for lake in others:
         found, part = read(lake, table), read(lake, table, 1)
         if table == "capture_files":  # says the version of each
             assert (found.total(), part.total()) == (wanted.total(), one.total())

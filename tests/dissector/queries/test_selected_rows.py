@@ -11,6 +11,7 @@ from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.selected_rows import SelectedRows
 from dissector.queries.selection import Client, Selection, full_name
 from dissector.schemas.arrow import arrow_schema
+from tests.choosing import examples
 from tests.dissector.queries.test_selection import T, at, column, opened
 
 TOPICS = (T, f"{T}-partition-1", f"{T}-partition-x", "orders", "orders2", None)
@@ -36,7 +37,7 @@ SOME = st.sampled_from(range(6))
         st.sampled_from(((), (Client.of("10.0.0.0/8"),), (Client.of("10.0.0.1:1"),))),
     ),
 )  # fmt: skip
-@settings(max_examples=25)
+@settings(max_examples=examples(25, 12))
 def test_views_and_batches_leave_the_same_rows(
     drawn: list[dict[str, Any]], what: Selection
 ) -> None:
