@@ -66,13 +66,14 @@ SELECT m.*,
       WHEN messages - 64 * (place - 1) <= 0 THEN 0
       ELSE (1::BIGINT << (messages - 64 * (place - 1))) - 1 END)))::BIGINT
     ELSE messages END AS cost,
-  CASE WHEN has_id THEN lead(m.n) OVER same END AS next_n,
+  CASE WHEN has_id THEN coalesce(b.next_n, lead(m.n) OVER same) END AS next_n,
   CASE WHEN has_id AND NOT coalesce(CASE WHEN crc IS NOT NULL AND lag(crc) OVER same IS NOT NULL
     THEN crc <> lag(crc) OVER same
     ELSE published_ms <> lag(published_ms) OVER same END, false) THEN lag(m.n) OVER same
       END AS previous_n,
   CASE WHEN has_id THEN lag(m.c) OVER same END AS previous_c
-FROM m WINDOW same AS (PARTITION BY g, ledger, entry ORDER BY m.n);
+FROM m LEFT JOIN before_frames AS b ON b.n = m.n AND b.is_open
+WINDOW same AS (PARTITION BY g, ledger, entry ORDER BY m.n);
 
 -- ack_fates: acks that do not count: the broker refused them, their transaction was aborted, or has
 -- not ended.

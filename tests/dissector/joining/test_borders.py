@@ -191,6 +191,24 @@ def test_a_peer_that_asks_and_asks_leaves_so_much_open_and_no_more(
     assert Counter(told) == {"evicted": 5, "ok": 3, "orphan_response": 5}
 
 
+def test_an_ack_ends_the_delivery_that_came_last_whatever_is_told_before(tmp_path: Path) -> None:
+    """A message came twice. The second delivery is told, the first one open at the border: what
+    ended the second is no end of the first."""
+    at = Place()
+    twice = at.message(0, 1), at.message(0, 1, redelivery_count=1)
+    ended = at.acked(0, None, 1, 3), ack_answer(3), at.lookup(4), found(4)
+    tape = said(at, 0, (*at.subscribed(2), *twice, *ended))
+    for part, content in enumerate(parts(capture(tape.records()), [OPENING + 7])):
+        land(content, f"part{part}", tmp_path / "lake", tmp_path)
+    with open_lake(tmp_path / "lake") as lake:
+        plan = planned(lake)
+        told = closed(lake, plan, tmp_path / "at-once")["deliveries"]
+        (group,) = parts_of(plan)
+        assert closed_in_increments(lake, group, tmp_path / "increments", 1) == 2
+    assert told.column("outcome").to_pylist() == ["unacked_at_end", "acked"]
+    assert in_tables(tmp_path / "increments") == in_tables(tmp_path / "at-once")
+
+
 def handles_of(table: Any) -> Counter[tuple[Any, ...]]:
     """Producers or consumers: of frames whether there is one, for each capture counts its own."""
     names = arrow_schema("producers").names + arrow_schema("consumers").names
