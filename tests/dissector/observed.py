@@ -7,12 +7,14 @@ import functools
 import gzip
 import json
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from dissector.dissection import Options
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
+from tests.choosing import covering
 from tests.plain import rows_of_block
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
@@ -27,6 +29,8 @@ _MIDSTREAM = ("cpp-s25_midstream", "java-j72_midstream", "ring")
 _ONE_WAY = ("tap-oneway", "mut-c2b")
 _OPAQUE = ("fake-f17_tls", "java-j35_tls")
 _LOSSY = ("tap-caploss", "mut-loss1")
+
+_FLAWS = ("cut", "lossy", "midstream", "one_way", "opaque")
 
 TABLES = (
     "capture_files",
@@ -122,6 +126,25 @@ class Case(NamedTuple):
         """Whether the connections that the log is about are in the capture: not so on the link
         between two brokers."""
         return self.name != "java-j80_geo-link.pcap"
+
+
+def shown_by(case: Case) -> set[str]:
+    """What a sample shows of all that samples may show: its frames by direction and command, if
+    its folder tells them, who made it, how it was captured and what is missing in it."""
+    if case.folder not in (*FOLDERS, "cursus"):
+        return {case.folder}
+    with (gzip.open if case.path.suffix == ".gz" else open)(case.path, "rb") as file:
+        header = file.read(24)
+    captured = f"file {header[:4].hex()} {header[20:].hex()} {case.truth.get('network')}"
+    flaws = {f"is_{flaw}" for flaw in _FLAWS if getattr(case, f"is_{flaw}")}
+    return {case.folder, case.name.split("-")[0], captured, *flaws, *case.truth["frames"]}
+
+
+def few_cases(cases: Collection[Case]) -> list[Case]:
+    """The fewest samples that show all that these do; all of them at night."""
+    named = {name_of(case): case for case in cases}
+    shown = {name: shown_by(case) for name, case in named.items()}
+    return [named[name] for name in covering(shown, lambda name: named[name].path.stat().st_size)]
 
 
 @functools.cache

@@ -1,6 +1,6 @@
 """What tests about odd files share: the captures of `source_cases`, and what must come of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,10 +69,15 @@ class Ended(NamedTuple):
 Command = Callable[..., Ended]
 
 
-def check_codes(command: Command, path: Path, code: int, words: str = "") -> None:
-    """Every command that reads captures ends with this code and says these words."""
+def check_codes(
+    command: Command, path: Path, code: int, words: str = "", names: Sequence[str] = COMMANDS
+) -> None:
+    """Every command that reads captures ends with this code and says these words.
+
+    names: which, `land` among them; all, unless another test tells that they are alike.
+    """
     lake = path.parent / "lake"
-    for name in COMMANDS:
+    for name in names:
         ended = command(name, path, *(["--lake", lake] if name == "land" else []))
         assert ended.code == code, (name, ended)
         assert "Traceback" not in ended.err

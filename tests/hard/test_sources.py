@@ -20,7 +20,16 @@ from dissector.sources.dissect import dissect
 from dissector.sources.rings import Chain
 from tests.hard import source_cases as made
 from tests.hard.cases import Case
-from tests.hard.odd import Command, cases, check_codes, content, same, whole, without_times
+from tests.hard.odd import (
+    COMMANDS,
+    Command,
+    cases,
+    check_codes,
+    content,
+    same,
+    whole,
+    without_times,
+)
 from tests.hard.tape import START_NS, STEP_NS, capture, codes, commands, dissected
 from tests.wire.captures import Record, enhanced_packet, interface, section
 
@@ -58,14 +67,17 @@ def test_b09_of_damaged_compression_the_good_part_is_read(
     command: Command, written: Callable[..., Path], codec: str, how: str
 ) -> None:
     chance = random.Random(5)
-    many = [Record(START_NS + n, chance.randbytes(1000)) for n in range(1500)]
+    many = [Record(START_NS + n, chance.randbytes(1000)) for n in range(500)]
     packed = made.COMPRESSORS[codec](capture([*made.records(), *many]))
     bad = packed[: len(packed) * 2 // 3] if how == "cut" else damaged(packed)
     tables = dissected(bad)
     assert commands(tables) == commands(whole())
     assert "damaged_compression" in codes(tables)
     assert tables["capture_files"][0]["is_truncated"]
-    check_codes(command, written(bad), EXIT_PARTIAL, "is cut or corrupt; all before was read")
+    names = COMMANDS if codec == "gzip" else COMMANDS[:1]  # what reads a file reads it for all
+    check_codes(
+        command, written(bad), EXIT_PARTIAL, "is cut or corrupt; all before was read", names
+    )
 
 
 @pytest.mark.parametrize("codec", made.COMPRESSORS)
@@ -76,12 +88,11 @@ def test_b09_members_one_after_the_other_are_one_stream(codec: str) -> None:
     assert same(dissected(b"".join(parts)), whole())
 
 
-@pytest.mark.parametrize("codec", made.COMPRESSORS)
-def test_b09_a_small_file_of_much_nothing_needs_little_memory(codec: str, tmp_path: Path) -> None:
-    """160 MB of zeros behind a capture: read through in pieces, never held."""
-    path = tmp_path / "bomb"
+def test_b09_a_small_file_of_much_nothing_needs_little_memory(tmp_path: Path) -> None:
+    """160 MB of zeros behind a capture: read through in pieces, never held, whatever packed it."""
     bomb = capture(made.records()) + bytes(160 << 20)
-    path.write_bytes(made.COMPRESSORS[codec](bomb))
+    for codec, compress in made.COMPRESSORS.items():
+        (tmp_path / codec).write_bytes(compress(bomb))
     del bomb
     program = (
         "import resource, sys\n"
@@ -89,17 +100,21 @@ def test_b09_a_small_file_of_much_nothing_needs_little_memory(codec: str, tmp_pa
         "from dissector.sources.dissect import dissect\n"
         "from dissector.dissection import Options\n"
         "from tests.hard.tape import capture\n"
-        "(chain,) = chains([sys.argv[1]]).chains\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "rows = sum(b.rows for b in dissect(chain, Options()) if b.table == 'frames')\n"
-        "print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
+        "for path in sys.argv[1:]:\n"
+        "    (chain,) = chains([path]).chains\n"
+        "    rows = sum(b.rows for b in dissect(chain, Options()) if b.table == 'frames')\n"
+        "    print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
     )
+    paths = [tmp_path / codec for codec in made.COMPRESSORS]
     done = subprocess.run(
-        [sys.executable, "-c", program, path], capture_output=True, text=True, check=True
+        [sys.executable, "-c", program, *paths], capture_output=True, text=True, check=True
     )
-    frames, kilobytes = map(int, done.stdout.split())
-    assert frames == len(whole()["frames"])
-    assert kilobytes < 140_000
+    frames = len(whole()["frames"])
+    for codec, line in zip(made.COMPRESSORS, done.stdout.splitlines(), strict=True):
+        found, kilobytes = map(int, line.split())
+        assert found == frames, codec
+        assert kilobytes < 140_000, codec
 
 
 # -- B10, B11

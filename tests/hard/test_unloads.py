@@ -1,18 +1,20 @@
 """Every sample as if its capture had begun anywhere, with its topics unloaded at its end."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.accounting import check
 from tests.anycut import bytes_of
-from tests.dissector.observed import CAPTURES
+from tests.dissector.observed import CAPTURES, Case, few_cases, name_of
 from tests.fuzz.seeds import MOST_BYTES
 from tests.fuzz.targets import rows_of
 from tests.wire.recut import is_pcap
 from tests.wire.unloads import Opened, opened_in, packet_count, small, unloaded
 
-SAMPLES = sorted(path for path in CAPTURES.glob("*/*.pcap*") if is_pcap(bytes_of(path)))
+SAMPLES = few_cases([
+    Case(path.parent.name, path.name)
+    for path in CAPTURES.glob("*/*.pcap*")
+    if is_pcap(bytes_of(path))
+])  # fmt: skip
 SHARES = (0, 3, 40, 80)  # percent of the packets that are left out; 3 or more
 KEPT = 300  # packets at most
 
@@ -24,9 +26,9 @@ def cut_and_checked(data: bytes, opened: list[Opened], first: int) -> int:
     return len(tables.get("frames", []))
 
 
-@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
-def test_a_capture_that_begins_anywhere_ends_and_adds_up(path: Path) -> None:
-    data = bytes_of(path)
+@pytest.mark.parametrize("case", SAMPLES, ids=name_of)
+def test_a_capture_that_begins_anywhere_ends_and_adds_up(case: Case) -> None:
+    data = bytes_of(case.path)
     opened = opened_in(rows_of(data))
     count = packet_count(data)
     for share in SHARES:

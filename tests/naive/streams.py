@@ -6,11 +6,12 @@ is missing. Equal to the real thing wherever nothing arrives later than the reor
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, groupby, repeat
 from typing import NamedTuple
 
 FIN, SYN, RST, ACK = 1, 2, 4, 16
 _HALF = 1 << 31
+_LOST = -1  # the value of a byte that no packet brought
 
 
 class Seen(NamedTuple):
@@ -63,16 +64,19 @@ class NaiveSide:
             end = self.acknowledged
         start = min([0, *self.bytes]) if not self.has_syn else 0
         parts: list[Part] = []
-        for kind, run in groupby(range(start, end), self._kind):
-            offsets = [*run]
-            data = bytes(map(self.bytes.__getitem__, offsets)) if kind == "data" else b""
-            parts.append(Part(kind, offsets[0], len(offsets), data))
+        at = start
+        values = [self.bytes.get(offset, _LOST) for offset in range(start, end)]
+        for kind, run in groupby(values, _kind):
+            found = [*run]
+            data = bytes(found) if kind == "data" else b""
+            parts.append(Part(kind, at, len(found), data))
+            at += len(found)
         return parts
 
-    def _kind(self, offset: int) -> str:
-        if offset not in self.bytes:
-            return "lost"
-        return "cut" if self.bytes[offset] is None else "data"
+
+def _kind(value: int | None) -> str:
+    """What is known of a byte by its value."""
+    return "cut" if value is None else "lost" if value < 0 else "data"
 
 
 @dataclass
@@ -135,10 +139,13 @@ def _take(connection: NaiveConnection, packet: Seen, overlap: str) -> None:
         and not packet.flags & (SYN | FIN)
     ):
         return  # a keep-alive, whose byte means nothing
-    for index in range(packet.wire_bytes):
-        value = packet.payload[index] if index < len(packet.payload) else None
-        if first + index not in endpoint_index.bytes or overlap == "last":
-            endpoint_index.bytes[first + index] = value
+    places = range(first, first + packet.wire_bytes)
+    said = dict(zip(places, chain(packet.payload, repeat(None)), strict=False))
+    if overlap == "last":
+        endpoint_index.bytes.update(said)
+    else:
+        known = endpoint_index.bytes
+        known.update({place: value for place, value in said.items() if place not in known})
     if packet.wire_bytes:
         endpoint_index.top = max(endpoint_index.top, first + packet.wire_bytes)
     if packet.flags & FIN:
