@@ -3,6 +3,7 @@
 import gc
 import os
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -78,6 +79,12 @@ def kept_rights() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dissector.tap.privileges.drop_all_but_capturing", lambda: False)
         yield
+
+
+@pytest.fixture
+def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages without their plots, which take nine tenths of their time."""
+    monkeypatch.setattr("dissector.report.figures.Figures.of", lambda *_: defaultdict(lambda: None))
 
 
 # Rows that tests ask Spark for are few, and compared with those of others.

@@ -55,6 +55,7 @@ def test_commands_over_captures_run(command: Command, there: Path, name: str) ->
     assert_they_run(command, lines, 1)
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_commands_over_several_captures_and_their_lake_run(command: Command, there: Path) -> None:
     names = [Path(name).name for name in NAMES[:3]]
     assert_they_run(command, printed(command("summary", *names).out), 3)
@@ -64,12 +65,15 @@ def test_commands_over_several_captures_and_their_lake_run(command: Command, the
     assert not [line for line in lines if line.startswith("dissector frames")], (
         "a lake is asked, no file"
     )
-    assert_they_run(command, lines, 5)
+    assert len({*lines}) >= 5
     assert command("report", "--lake", "lake", "-o", "out").code == 0
     page = (there / "out" / "report.html").read_text("utf-8")
-    assert_they_run(command, [html.unescape(line) for line in CODES.findall(page)], 3)
+    found = [html.unescape(line) for line in CODES.findall(page)]
+    assert len({*found}) >= 3
+    assert_they_run(command, lines + found, 5)
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_commands_over_the_lake_of_a_tap_run(command: Command, there: Path) -> None:
     tapped = command(
         "tap", "--replay", "java-j24_unload.pcap", "--lake", "it's tapped", "--rotate", "400ms"
@@ -77,14 +81,16 @@ def test_commands_over_the_lake_of_a_tap_run(command: Command, there: Path) -> N
     lines = printed(tapped.err)
     for words in (("summary", "--lake"), ("findings", "--lake")):
         lines += printed(command(*words, "it's tapped").out)
-    assert_they_run(command, lines, 6)
+    assert len({*lines}) >= 6
     assert command("report", "--lake", "it's tapped", "-o", "out").code == 0
     page = (there / "out" / "report.html").read_text("utf-8")
     found = [html.unescape(line) for line in CODES.findall(page)]
     assert not [line for line in found if "INPUT" in line or "LAKE" in line]
-    assert_they_run(command, found, 3)
+    assert len({*found}) >= 3
+    assert_they_run(command, lines + found, 6)
 
 
+@pytest.mark.usefixtures("without_numbers")
 def test_commands_of_a_bundle_run(command: Command, there: Path) -> None:
     made = command("evidence", NAMES[0], "--finding", "D24", "-o", "BUNDLE.zip")
     assert made.code == 0

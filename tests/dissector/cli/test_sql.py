@@ -157,38 +157,40 @@ def test_on_a_terminal_there_is_a_prompt(lake, tmp_path):
     assert kept.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize(
-    ("expression", "text", "value"),
-    [
-        ("'nan'::double", "nan", "nan"),
-        ("'-inf'::float", "-inf", "-inf"),
-        ("{'x': 'inf'::double}", '{"x":"inf"}', {"x": "inf"}),
-        ("0.12345678901234567890123::decimal(30,23)",) + ("0.12345678901234567890123",) * 2,
-        ("1.50::decimal(10,2)", "1.5", 1.5),
-        ("make_timestamp_ns(1577836800123456789)",) + ("2020-01-01T00:00:00.123456789Z",) * 2,
-        (
-            "[make_timestamp_ns(1577836800123456789)]",
-            *("['2020-01-01 00:00:00.123456789']", "['2020-01-01 00:00:00.123456789']"),
-        ),
-        ("timestamp '2020-01-01 00:00:02' - timestamp '2020-01-01'",) + ("00:00:02",) * 2,
-        ("'0101'::bit", "0101", "0101"),
-        ("union_value(a := 1)", "1", "1"),
-        ("map{'a': 1}", '{"a":1}', {"a": 1}),
-        ("[1, null]", "[1,null]", [1, None]),
-    ],
-)
-def test_values_of_every_type_are_readable_in_every_format(
-    command, lake, tmp_path, expression, text, value
-):
-    query = f"select {expression} as v"
-    assert command("sql", "--lake", lake, query).lines[-1].strip() == text
-    line = command("sql", "--lake", lake, query, "--format", "jsonl").lines[-1]
-    assert json.loads(line, parse_constant=pytest.fail) == {"v": value}
-    cells = list(csv.reader(command("sql", "--lake", lake, query, "--format", "csv").lines))
-    assert cells[-1][0].removeprefix("'") == text
-    to_file = ("--format", "parquet", "-o", tmp_path / "v.parquet")
-    assert command("sql", "--lake", lake, query, *to_file).code == 0
+VALUES = [
+    ("'nan'::double", "nan", "nan"),
+    ("'-inf'::float", "-inf", "-inf"),
+    ("{'x': 'inf'::double}", '{"x":"inf"}', {"x": "inf"}),
+    ("0.12345678901234567890123::decimal(30,23)",) + ("0.12345678901234567890123",) * 2,
+    ("1.50::decimal(10,2)", "1.5", 1.5),
+    ("make_timestamp_ns(1577836800123456789)",) + ("2020-01-01T00:00:00.123456789Z",) * 2,
+    (
+        "[make_timestamp_ns(1577836800123456789)]",
+        *("['2020-01-01 00:00:00.123456789']", "['2020-01-01 00:00:00.123456789']"),
+    ),
+    ("timestamp '2020-01-01 00:00:02' - timestamp '2020-01-01'",) + ("00:00:02",) * 2,
+    ("'0101'::bit", "0101", "0101"),
+    ("union_value(a := 1)", "1", "1"),
+    ("map{'a': 1}", '{"a":1}', {"a": 1}),
+    ("[1, null]", "[1,null]", [1, None]),
+]
+
+
+def test_values_of_every_type_are_readable_in_every_format(command, lake, tmp_path):
+    columns = ", ".join(f"{expression} as v{n}" for n, (expression, _, _) in enumerate(VALUES))
+    asked = ("sql", "--lake", lake, f"select {columns}", "--format")
+    line = command(*asked, "jsonl").lines[-1]
+    values = json.loads(line, parse_constant=pytest.fail)
+    assert [*values.values()] == [value for _, _, value in VALUES]
+    cells = list(csv.reader(command(*asked, "csv").lines))[-1]
+    assert [cell.removeprefix("'") for cell in cells] == [text for _, text, _ in VALUES]
+    assert command(*asked, "parquet", "-o", tmp_path / "v.parquet").code == 0
     assert pq.read_metadata(tmp_path / "v.parquet").num_rows == 1
+
+
+@pytest.mark.parametrize(("expression", "text"), [each[:2] for each in VALUES])
+def test_values_of_every_type_are_readable_in_a_table(command, lake, expression, text):
+    assert command("sql", "--lake", lake, f"select {expression} as v").lines[-1].strip() == text
 
 
 @pytest.mark.parametrize("far", ["'infinity'::timestamp", "date '90000-01-01'"])

@@ -1,7 +1,5 @@
 """A lake of captures that belong together, and its report, made once."""
 
-from collections import defaultdict
-
 import pytest
 
 from tests.dissector.joining.remembering import Remembering
@@ -26,9 +24,3 @@ def apart(tmp_path_factory: pytest.TempPathFactory, remembering: Remembering) ->
 def joined_once(remembering: Remembering, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports do not join again what any test joined: a half of the time of small ones."""
     monkeypatch.setattr(CLOSE, remembering.close)
-
-
-@pytest.fixture
-def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages without their plots, which take nine tenths of their time."""
-    monkeypatch.setattr("dissector.report.figures.Figures.of", lambda *_: defaultdict(lambda: None))
