@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dissector.cli.main import run
-from dissector.findings.finding import Finding, findings_of
+from dissector.findings.finding import Finding
 from dissector.findings.loading import load_rules
-from dissector.lake.reader import open_lake
-from dissector.queries.sandbox import sandbox_over
+from tests.dissector.findings.asking import findings_in
 from tests.hard.tape import START_NS, Packet, Tape, simple
 from tests.wire import pulsar
 from tests.wire.captures import Record, pcap
@@ -216,14 +214,10 @@ class Consumer:
         self.line.tell(False, "CLOSE_CONSUMER", consumer_id=self._id, request_id=-1)
 
 
-def findings_in(folder: Path, scene: Scene, number: str) -> list[Finding]:
+def judged(folder: Path, scene: Scene, number: str) -> list[Finding]:
     """What the rule of that number finds in a scene; every frame that it names has its packet."""
-    made = len(list(folder.iterdir()))
-    capture, lake = folder / f"made{made}.pcap", folder / f"lake{made}"
+    capture = folder / "made.pcap"
     capture.write_bytes(scene.pcap())
-    assert run(["land", "-q", "--lake", str(lake), str(capture)]) == 0
-    with open_lake(lake) as opened, sandbox_over(opened) as engine:
-        findings, problems = findings_of(engine, [RULES[number]])
-    assert not problems
+    findings = findings_in(number, capture)
     assert all(each.packet for one in findings for each in one.evidence)
     return findings

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dissector.findings.finding import Finding
-from tests.dissector.findings.stuck_captures import RULES, Consumer, Scene, findings_in
+from tests.dissector.findings.stuck_captures import RULES, Consumer, Scene, judged
 
 # Rules that captures made here alone fire.
 MADE = {"D02", "D03", "D09", "D10", "D11", "D35"}
@@ -17,7 +17,7 @@ Judge = Callable[[Scene, str], list[Finding]]
 
 @pytest.fixture
 def judge(tmp_path: Path) -> Judge:
-    return partial(findings_in, tmp_path)
+    return partial(judged, tmp_path)
 
 
 # -- D01

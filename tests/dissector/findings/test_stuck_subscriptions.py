@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dissector.findings.finding import Finding
-from tests.dissector.findings.stuck_captures import RULES, START_NS, Scene, findings_in
+from tests.dissector.findings.stuck_captures import RULES, START_NS, Scene, judged
 
 # Rules that captures made here alone fire.
 MADE = {"D05", "D07"}
@@ -17,7 +17,7 @@ Judge = Callable[[Scene, str], list[Finding]]
 
 @pytest.fixture
 def judge(tmp_path: Path) -> Judge:
-    return partial(findings_in, tmp_path)
+    return partial(judged, tmp_path)
 
 
 def seconds(ns: int) -> float:
