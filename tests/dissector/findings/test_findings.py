@@ -13,18 +13,19 @@ from dissector.findings.finding import findings_of, findings_of_rows, text_of
 from dissector.findings.loading import PARTS, load_rules
 from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
+from tests.dissector.findings.asking import findings_by_capture
 from tests.dissector.findings.samples import (
     ALL,
     BROKEN,
     NAMES,
     ROOT,
     RULES,
-    inside,
-    land_together,
+    land_samples,
     sample,
 )
 
 BY_CODE = {rule.code: rule for rule in RULES}
+BY_NUMBER = {rule.number: rule for rule in RULES}
 # Rules that captures alone fire which tests make, and these tests.
 MADE = {
     number
@@ -40,13 +41,6 @@ def findings_in(lake, rules=RULES):
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("found") / "lake"
-    land_together(folder, map(sample, NAMES))
-    return folder
-
-
-@pytest.fixture(scope="module")
 def stored_twice(tmp_path_factory):
     """A lake of one capture, in which that rule fires."""
     folder = tmp_path_factory.mktemp("stored") / "lake"
@@ -56,13 +50,10 @@ def stored_twice(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def fired(lake):
-    """(rule, name of the capture) of every finding."""
-    findings, problems = findings_in(lake)
-    assert not problems
-    with open_lake(lake) as opened:
-        names = {one.capture_id: base(one.sources[0].file_name) for one in inside(opened.captures)}
-    return {(one.code, names[one.capture]): one for one in findings}
+def fired():
+    """(rule, name of the capture) of every finding in the samples that rules name."""
+    found = findings_by_capture(BY_NUMBER, {base(name): sample(name) for name in NAMES})
+    return {(one.code, name): one for name, findings in found.items() for one in findings}
 
 
 def base(name):
@@ -185,12 +176,16 @@ def test_a_rule_says_how_far_apart_incidents_are(tmp_path, apart_s, incidents):
     assert one.incidents == incidents
 
 
-def test_a_rule_of_a_user_is_asked_too(tmp_path, lake):
+def test_a_rule_of_a_user_is_asked_too(tmp_path):
+    names = NAMES[:3]
+    land_samples(tmp_path / "lake", names)
     (tmp_path / "mine.sql").write_text(FRONT + QUERY)
     rules, broken = load_rules(tmp_path)
     assert not broken
-    findings, problems = findings_in(lake, [rule for rule in rules if rule.code == "mine"])
-    assert not problems and len(findings) == len(NAMES)
+    findings, problems = findings_in(
+        tmp_path / "lake", [rule for rule in rules if rule.code == "mine"]
+    )
+    assert not problems and len(findings) == len(names)
     assert {one.number for one in findings} == {"X01"}
 
 

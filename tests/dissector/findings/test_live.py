@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dissector.findings.finding import findings_of
-from dissector.lake.reader import open_lake
-from dissector.queries.sandbox import sandbox_over
-from tests.dissector.findings.samples import RULES, inside, land_together
+from tests.dissector.findings.asking import findings_by_capture
+from tests.dissector.findings.samples import RULES
 
 FOLDER = Path(__file__).resolve().parents[3] / "captures" / "pulsar-live"
 TOLD = json.loads((FOLDER / "manifest.json").read_text("utf-8"))
@@ -17,19 +15,10 @@ MANIFEST = {each["file"]: each for each in TOLD}
 
 
 @pytest.fixture(scope="module")
-def findings_by_file(tmp_path_factory):
+def findings_by_file():
     """The findings by file."""
-    lake = tmp_path_factory.mktemp("live") / "lake"
-    land_together(lake, [FOLDER / name for name in MANIFEST])
-    with open_lake(lake) as opened:
-        names = {one.capture_id: one.sources[0].file_name for one in inside(opened.captures)}
-        with sandbox_over(opened) as engine:
-            findings, problems = findings_of(engine, RULES)
-    assert problems == [] and {*names.values()} == {*MANIFEST}
-    by_file: dict[str, list] = {name: [] for name in MANIFEST}
-    for one in findings:
-        by_file[names[one.capture]].append(one)
-    return by_file
+    numbers = [rule.number for rule in RULES]
+    return findings_by_capture(numbers, {name: FOLDER / name for name in MANIFEST})
 
 
 def test_every_capture_is_in_the_manifest():

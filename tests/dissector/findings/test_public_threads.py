@@ -9,11 +9,9 @@ from typing import NamedTuple
 
 import pytest
 
-from dissector.findings.finding import Finding, findings_of
-from dissector.lake.reader import open_lake
-from dissector.queries.sandbox import sandbox_over
-from tests.dissector.findings.asking import variant
-from tests.dissector.findings.samples import RULES, land_together
+from dissector.findings.finding import Finding
+from tests.dissector.findings.asking import findings_by_capture, variant
+from tests.dissector.findings.samples import RULES
 from tests.dissector.findings.thread_captures import (
     LIMIT,
     MAKERS,
@@ -44,36 +42,27 @@ Answers = Callable[..., Answer]
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Made, list[Finding]]]:
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Made, list[Finding]]]:
     """The warnings and errors of all rules, by capture."""
     folder = tmp_path_factory.mktemp("threads")
     made = {name: make() for name, make in MAKERS.items()}
-    files = []
     for name, each in made.items():
-        files.append(folder / f"{name}.pcap")
-        files[-1].write_bytes(each.file)
-    land_together(folder / "lake", files)
-    with open_lake(folder / "lake") as opened, sandbox_over(opened) as engine:
-        findings, problems = findings_of(engine, RULES)
-    assert not problems
+        (folder / f"{name}.pcap").write_bytes(each.file)
+    by_capture = findings_by_capture(
+        [rule.number for rule in RULES], {name: folder / f"{name}.pcap" for name in MAKERS}
+    )
     return {
-        name: (
-            made[name],
-            [
-                one for one in findings
-                if one.severity != "info" and one.capture.startswith(f"c-{name}-pcap-")
-            ],
-        )
-        for name in MAKERS
-    }  # fmt: skip
+        name: (made[name], [one for one in findings if one.severity != "info"])
+        for name, findings in by_capture.items()
+    }
 
 
 @pytest.fixture
-def answer(lake: dict[str, tuple[Made, list[Finding]]]) -> Answers:
+def answer(found: dict[str, tuple[Made, list[Finding]]]) -> Answers:
     """The finding of a number; with it no other warning or error is there than those named."""
 
     def ask(thread: str, number: str, name: str = "", others: tuple[str, ...] = ()) -> Answer:
-        made, findings = lake[thread]
+        made, findings = found[thread]
         assert sorted(one.number for one in findings) == sorted((number, *others))
         (one,) = [one for one in findings if one.number == number]
         assert variant(one) == name
