@@ -85,9 +85,8 @@ def derived(lake: "Lake", roles: Mapping[str, Sequence[int]]) -> dict[str, bytes
     by_frame = {number: role for role, numbers in roles.items() for number in numbers}
     parts = _frames(lake, by_frame)
     for name in TABLES:
-        table = lake.table(name).drop_columns(
-            [each for each in _OWN_COLUMNS if each in lake.table(name).column_names]
-        )
+        table = lake.table(name)
+        table = table.drop_columns([each for each in _OWN_COLUMNS if each in table.column_names])
         parts[f"{name}.parquet"] = _parquet(table)
         parts[f"{name}.txt"] = _text_table(table.select(_READABLE[name])).encode()
     parts[NUMBERS] = (json_text(numbers(lake), indent=1, sort_keys=True) + "\n").encode()
@@ -96,11 +95,12 @@ def derived(lake: "Lake", roles: Mapping[str, Sequence[int]]) -> dict[str, bytes
 
 def _frames(lake: "Lake", by_frame: Mapping[int, str]) -> dict[str, bytes]:
     paint = Paint("never")
-    names = [name for name in lake.table(FRAMES).column_names if name not in _OWN_COLUMNS]
+    table = lake.table(FRAMES)
+    names = [name for name in table.column_names if name not in _OWN_COLUMNS]
     in_words = FrameLines(paint, None)
     lines: list[str] = []
     texts: list[str] = []
-    for batch in lake.table(FRAMES).to_batches():
+    for batch in table.to_batches():
         for row in render.rows_of(batch, names):
             role = by_frame.get(row["frame_no"])
             lines.append(render.json_line({"role": role, **row}, keeps_nulls=False))
