@@ -7,14 +7,7 @@ from typing import Any
 Row = dict[str, Any]
 Tables = Mapping[str, Sequence[Row]]
 
-# What is looked at of each table; None: all of it.
-LOOKED_AT = {
-    "capture_files": None,
-    "connections": None,
-    "frames": ["frame_no", "first_packet", "last_packet", "connection_id", "direction", "status",
-               "frame_bytes"],
-    "notices": ["code", "bytes"],
-}  # fmt: skip
+LOOKED_AT = ("capture_files", "connections", "frames", "notices")
 WAYS = ("to_broker", "to_client")
 PARTS = ("decoded_bytes", "unparsed_bytes", "gap_bytes", "snaplen_cut_bytes")
 

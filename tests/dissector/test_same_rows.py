@@ -16,7 +16,15 @@ from dissector.dissection import Dissection, Options
 from dissector.lake.land import land_chain
 from dissector.lake.reader import open_lake, verify
 from dissector.sources.rings import Chain, chains
-from tests.dissector.observed import CAPTURES, TABLES, Tables, tables_of
+from tests.dissector.observed import (
+    CAPTURES,
+    TABLES,
+    Case,
+    Tables,
+    few_cases,
+    name_of,
+    tables_of,
+)
 from tests.dissector.test_manifests import SPOILT
 from tests.plain import rows_of_block
 
@@ -147,8 +155,15 @@ def test_a_pipe_is_the_same(name):
     assert all(told[column] == value for column, value in file.items())
 
 
-@pytest.mark.parametrize("step", [61, 1499, 65_537])
-@each_of_several
+# In the smallest pieces all of them come, in others those that show something new.
+PIECES = [(name, 61) for name in SEVERAL] + [
+    (name_of(case), step)
+    for case in few_cases([Case(*name.split("/")) for name in SEVERAL])
+    for step in (1499, 65_537)
+]
+
+
+@pytest.mark.parametrize(("name", "step"), PIECES)
 def test_bytes_may_come_in_pieces_of_any_size(name, step):
     if step < 1000 and (CAPTURES / name).stat().st_size > 60_000:
         step = 997

@@ -4,7 +4,7 @@ The queries of reports run once for all captures: to plan them costs more than t
 """
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -26,15 +26,16 @@ from tests.hard.cases import all_cases
 from tests.hard.scratches import scratched
 from tests.hard.tape import Tables
 from tests.numbers import Numbers, empty_report
+from tests.plain import rows_of_block
 
 DAMAGED_COPIES = 3 if LOOKS_AT_ALL else 1  # of each hard case
 HARD = {case.file_name: case.make for case in all_cases()}
 # `tests.dissector.test_accounts` looks at the rows of all of them.
 SAMPLES = {name_of(case): case.path.read_bytes for case in few_cases(CASES)}
-DAMAGED = [*covering({case.file_name: [case.id] for case in all_cases()}), *SAMPLES]
+# One capture of each hard case, by day; of these there are reports, and damaged copies.
+FEW = [*covering({case.file_name: [case.id] for case in all_cases()}), *SAMPLES]
 each_capture = pytest.mark.parametrize("name", [*HARD, *SAMPLES])
-each_damaged = pytest.mark.parametrize("name", DAMAGED)
-Blocks = list[tuple[str, pa.RecordBatch]]
+each_damaged = pytest.mark.parametrize("name", FEW)
 
 
 def damaged(name: str) -> list[bytes]:
@@ -48,78 +49,87 @@ def damaged(name: str) -> list[bytes]:
 
 def damaged_copies() -> Iterator[tuple[str, bytes]]:
     """Every damaged copy, by the name of its capture and its number."""
-    for name in DAMAGED:
+    for name in FEW:
         for number, data in enumerate(damaged(name)):
             yield f"{name} {number}", data
 
 
-def blocks_of(captures: Iterable[tuple[str, bytes]]) -> dict[str, Blocks]:
+class Rows(NamedTuple):
+    """What was read of a capture: the rows that are looked at, and all of them, if it is
+    counted."""
+
+    tables: Tables
+    batches: list[tuple[str, pa.RecordBatch]]
+
+
+def rows_of(captures: Iterable[tuple[str, bytes]], counted: Collection[str]) -> dict[str, Rows]:
     """The rows of each capture; none of what is no capture at all."""
-    found: dict[str, Blocks] = {}
+    found: dict[str, Rows] = {}
     with TemporaryDirectory() as folder:
         path = Path(folder) / "tap.pcap"
         for name, data in captures:
             path.write_bytes(data)
-            blocks = found[name] = []
+            tables, batches = found[name] = Rows({}, [])
             try:
                 for block in dissect(Chain((str(path),), "tap"), Options()):
-                    blocks.append((block.table, arrow_batch(block)))
+                    if block.table in LOOKED_AT:
+                        tables.setdefault(block.table, []).extend(rows_of_block(block))
+                    if name in counted:
+                        batches.append((block.table, arrow_batch(block)))
             except InputError:
-                assert not blocks
+                assert not tables and not batches
     return found
 
 
-def numbers_of(captures: Mapping[str, Blocks]) -> Numbers:
+def numbers_of(captures: Mapping[str, Rows]) -> Numbers:
     """What the queries of reports give for them."""
     numbers = Numbers()
-    for name, blocks in captures.items():
-        for table, batch in blocks:
+    for name, rows in captures.items():
+        for table, batch in rows.batches:
             numbers.add(table, batch, name)
     return numbers
 
 
 class Read(NamedTuple):
-    """Captures: the rows of each, the numbers of all, and the report of each.
+    """Captures: the rows of each, the numbers of those that are counted, and the report of each of
+    them.
 
     There is no report if a query ends over one of them: then each is asked alone, so that the test
     of that one says so.
     """
 
-    blocks: dict[str, Blocks]
+    rows: dict[str, Rows]
+    counted: Collection[str]
     numbers: Numbers
     reports: dict[str, dict[str, Any]]
 
     def check(self, name: str) -> None:
         """Rows and report of a capture add up."""
-        blocks = self.blocks[name]
-        tables: Tables = {}
-        for table, batch in blocks:
-            if table in LOOKED_AT:
-                columns = LOOKED_AT[table]
-                rows = batch if columns is None else batch.select(columns)
-                tables.setdefault(table, []).extend(rows.to_pylist())
-        check(tables)
-        alone = numbers_of({name: blocks}).result if blocks else empty_report
-        check_report(self.reports.get(name) or alone())
+        rows = self.rows[name]
+        check(rows.tables)
+        if name in self.counted:
+            alone = numbers_of({name: rows}).result if rows.batches else empty_report
+            check_report(self.reports.get(name) or alone())
 
 
-def read(captures: Iterable[tuple[str, bytes]]) -> Read:
-    blocks = blocks_of(captures)
-    numbers = numbers_of(blocks)
+def read(captures: Mapping[str, bytes], counted: Collection[str]) -> Read:
+    rows = rows_of(captures.items(), counted)
+    numbers = numbers_of(rows)
     try:
-        return Read(blocks, numbers, numbers.results())
+        return Read(rows, counted, numbers, numbers.results())
     except duckdb.Error:
-        return Read(blocks, numbers, {})
+        return Read(rows, counted, numbers, {})
 
 
 @pytest.fixture(scope="module")
 def whole() -> Read:
-    return read((name, make()) for name, make in {**HARD, **SAMPLES}.items())
+    return read({name: make() for name, make in {**HARD, **SAMPLES}.items()}, FEW)
 
 
 @pytest.fixture(scope="module")
 def copies() -> Read:
-    return read(damaged_copies())
+    found = dict(damaged_copies())
+    return read(found, found)
 
 
 @each_capture

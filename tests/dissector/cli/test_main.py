@@ -51,31 +51,36 @@ def test_every_command_has_help_with_an_example(command: Command, arguments: lis
     assert "Example:" in result.out or arguments == ["lake", "--help"]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--help"], ["frames", "--help"], ["frames"], ["frames", "x", "--nope"], ["nope"], [],
-        ["frames", "x", "-Y", "a =="], ["frames", "x", "-Y", "nope == 1"], ["lake", "rm", "x"],
-        ["frames", "x", "-T", "fields"], ["summary", "x", "--fail-on", "("], ["fields", "nope"],
-        ["land", "x"], ["land", "x", "--lake", "y", "-j", "0"],
-    ],
-    ids=" ".join,
-)  # fmt: skip
-def test_help_and_usage_errors_load_nothing_heavy(arguments: list[str]) -> None:
+LIGHT = [
+    ["--help"], ["frames", "--help"], ["frames"], ["frames", "x", "--nope"], ["nope"], [],
+    ["frames", "x", "-Y", "a =="], ["frames", "x", "-Y", "nope == 1"], ["lake", "rm", "x"],
+    ["frames", "x", "-T", "fields"], ["summary", "x", "--fail-on", "("], ["fields", "nope"],
+    ["land", "x"], ["land", "x", "--lake", "y", "-j", "0"],
+]  # fmt: skip
+
+
+def test_help_and_usage_errors_load_nothing_heavy() -> None:
+    """One process runs them all, one after the other, and says what is loaded behind each."""
     script = (
-        "import sys; from dissector.cli.main import run; code = run(sys.argv[1:]);"
-        f"print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr); sys.exit(code)"
+        "import sys; from dissector.cli.main import run\n"
+        f"for arguments in {LIGHT}:\n"
+        "    code = run(arguments)\n"
+        f"    loaded = [name for name in {HEAVY} if name in sys.modules]\n"
+        "    print('ran', code, loaded, file=sys.stderr, flush=True)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    *said, loaded = done.stderr.splitlines()
-    assert loaded == "[]"
-    if "--help" in arguments:
-        assert done.returncode == EXIT_OK
-    else:
-        assert done.returncode == EXIT_USAGE
-        assert not arguments or (len(said) == 1 and said[0].startswith("dissector: "))
+    said: list[list[str]] = [[]]
+    for line in done.stderr.splitlines():
+        said[-1].append(line)
+        if line.startswith("ran "):
+            said.append([])
+    for arguments, (*lines, ran) in zip(LIGHT, said[:-1], strict=True):
+        code = EXIT_OK if "--help" in arguments else EXIT_USAGE
+        assert ran == f"ran {code} []", arguments
+        if code == EXIT_USAGE and arguments:
+            assert len(lines) == 1 and lines[0].startswith("dissector: "), arguments
 
 
 def test_what_reads_and_reports_imports_no_pandas(tmp_path: Path) -> None:
