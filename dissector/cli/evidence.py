@@ -230,7 +230,11 @@ def _made(
         slice = Chain((path_of(part.data),), "packets")
         done = anonymize(slice, options, anonymizer, file, comments)
     file.flush()
-    with file, landed(file, options) as lake, sandbox_over(lake) as own:
+    with (
+        file,
+        landed(file, options) as lake,
+        sandbox_over(lake, has_ready_views=False) as own,
+    ):
         numbers = numbers_in(own, part.taken)
         shown = shown_by(own, before)
         roles: dict[str, list[int]] = {}
@@ -441,7 +445,7 @@ def _shown_again(manifest: dict[str, Any], lake: "Lake", path: str) -> list[str]
     try:
         stated = [pair["packets"] for pair in stored["findings"] if pair["packets"] is not None]
         lines = sentences(stored["findings"])
-        with sandbox_over(lake) as own:
+        with sandbox_over(lake, has_ready_views=False) as own:
             here = [facts_of(one) for one in findings_in(own, str(stored["name"]))]
     except (TypeError, KeyError, AttributeError, UsageError):
         raise InputError(f"{path}: the bundle is damaged: its finding cannot be read") from None

@@ -117,7 +117,7 @@ def cut(
         file = memory_file()
         write_slice(chain, selection, file, False)
         file.flush()
-        with landed(file, options) as lake, sandbox_over(lake) as own:
+        with landed(file, options) as lake, sandbox_over(lake, has_ready_views=False) as own:
             after = _facts(rows(own, _ALL_NUMBERED), selection.taken)
             missing = lacking(own)
         differing = {

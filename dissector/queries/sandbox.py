@@ -160,6 +160,8 @@ class Sandbox:
             does not count.
         folder: where the engine writes what does not fit into memory, None for nowhere.
         selection: the rows that the tables have.
+        has_ready_views: whether the views of `views.sql` are there; to make them takes as long as
+            all else that is made.
 
     Raises:
         DependencyError: DuckDB is not there.
@@ -173,6 +175,8 @@ class Sandbox:
         most_seconds: int | None = None,
         folder: Path | None = None,
         selection: Selection = EVERYTHING,
+        *,
+        has_ready_views: bool = True,
     ) -> None:
         self._most_seconds = most_seconds
         self._left: float | None = None
@@ -196,7 +200,7 @@ class Sandbox:
         except InputError:
             self._connection.close()
             raise
-        for view in ready_views():
+        for view in ready_views() if has_ready_views else ():
             self._connection.execute(f"CREATE VIEW {view.name} AS {expanded(view.query)}")
         both = (files.new, files.old)
         paths = (path for each in both for some in each.values() for path in some)
@@ -350,6 +354,7 @@ def sandbox_over(
     query: str | None = None,
     *,
     in_ranges: bool = False,
+    has_ready_views: bool = True,
 ) -> Sandbox:
     """An engine over the captures of a lake, see `Sandbox`.
 
@@ -376,7 +381,7 @@ def sandbox_over(
     ranges = lake.ranges() if in_ranges else None
     columns = {table: no_rows(arrow_schema(table)) for table in TABLES}
     parts = TableFiles(files(is_old=False), files(is_old=True), lake.days(), ranges)
-    return Sandbox(parts, columns, most_seconds, folder, selection)
+    return Sandbox(parts, columns, most_seconds, folder, selection, has_ready_views=has_ready_views)
 
 
 def _readable(rows: "duckdb.DuckDBPyRelation") -> "duckdb.DuckDBPyRelation":
