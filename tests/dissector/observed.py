@@ -30,6 +30,7 @@ _ONE_WAY = ("tap-oneway", "mut-c2b")
 _OPAQUE = ("fake-f17_tls", "java-j35_tls")
 _LOSSY = ("tap-caploss", "mut-loss1")
 
+_CHANGED = ("var", "tap", "mut")
 _FLAWS = ("cut", "lossy", "midstream", "one_way", "opaque")
 
 TABLES = (
@@ -130,14 +131,19 @@ class Case(NamedTuple):
 
 def shown_by(case: Case) -> set[str]:
     """What a sample shows of all that samples may show: its frames by direction and command, if
-    its folder tells them, who made it, how it was captured and what is missing in it."""
+    its folder tells them, who made it, how it was captured and what is missing in it. What was
+    captured in another way or changed afterwards (`var`, `tap`, `mut`) is of a kind of its own."""
     if case.folder not in (*FOLDERS, "cursus"):
         return {case.folder}
     with (gzip.open if case.path.suffix == ".gz" else open)(case.path, "rb") as file:
         header = file.read(24)
     captured = f"file {header[:4].hex()} {header[20:].hex()} {case.truth.get('network')}"
     flaws = {f"is_{flaw}" for flaw in _FLAWS if getattr(case, f"is_{flaw}")}
-    return {case.folder, case.name.split("-")[0], captured, *flaws, *case.truth["frames"]}
+    maker, *more = case.name.split(".pcap")[0].split("-")
+    ways = {f"way {each}" for each in more[1:]}
+    if maker in _CHANGED:
+        ways.add(case.name)
+    return {case.folder, maker, captured, *flaws, *ways, *case.truth["frames"]}
 
 
 def few_cases(cases: Collection[Case]) -> list[Case]:

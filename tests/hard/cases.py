@@ -9,6 +9,8 @@ import pkgutil
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tests.choosing import covering
+
 Generator = Callable[[], bytes]
 
 
@@ -38,6 +40,17 @@ def case(id: str) -> Callable[[Generator], Generator]:
         return make
 
     return put
+
+
+def few_cases() -> list[Case]:
+    """One capture of each id, but all about links and tunnels, which have headers of their own
+    each; at night all."""
+    cases = {case.file_name: case for case in all_cases()}
+    shown = {
+        name: [name if case.make.__module__.endswith(".link_cases") else case.id]
+        for name, case in cases.items()
+    }
+    return [cases[name] for name in covering(shown)]
 
 
 def all_cases() -> list[Case]:

@@ -13,7 +13,7 @@ import pytest
 from tests.anycut import bytes_of, rows_of
 from tests.choosing import examples
 from tests.dissector.joining.cutting import packets, parts
-from tests.dissector.observed import CAPTURES, Tables
+from tests.dissector.observed import CAPTURES, CURSUS_CASES, Tables, few_cases, name_of
 from tests.hard.tape import Tape, capture, commands, dissected
 from tests.wire import cursus
 from tests.wire.captures import Record
@@ -61,11 +61,10 @@ def clipped(snaplen: int, records: list[bytes]) -> list[bytes]:
     return shown
 
 
-def samples() -> list[str]:
-    return [f"cursus/{path.name}" for path in sorted((CAPTURES / "cursus").glob("*.pcap"))]
+each_sample = pytest.mark.parametrize("name", [*map(name_of, few_cases(CURSUS_CASES))])
 
 
-@pytest.mark.parametrize("name", samples())
+@each_sample
 def test_frames_behind_any_packet_are_frames_of_the_whole(name: str) -> None:
     data, frames = whole(name)
     last = len(packets(data)) - 1
@@ -74,7 +73,7 @@ def test_frames_behind_any_packet_are_frames_of_the_whole(name: str) -> None:
     assert frames
 
 
-@pytest.mark.parametrize("name", samples())
+@each_sample
 def test_frames_of_a_capture_that_lacks_something_are_frames_of_the_whole(name: str) -> None:
     data, frames = whole(name)
     header, *records = packets(data)
