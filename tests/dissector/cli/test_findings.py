@@ -51,12 +51,13 @@ def test_empty_and_cut_captures_are_no_errors(command, tmp_path):
 
 def test_half_a_capture_is_a_fault_that_a_condition_can_leave_out(command):
     half = SAMPLES.parent / "pulsar" / "tap-oneway.pcap"
-    for condition, code in (
-        ("finding.severity >= warning", 6),
-        ('finding.severity >= warning and finding.section != "coverage"', 0),
+    condition = "finding.severity >= warning"
+    for name, asked, code in (
+        ("findings", condition, 6),
+        ("summary", condition, 6),
+        ("findings", f'{condition} and finding.section != "coverage"', 0),
     ):
-        assert command("findings", half, "--fail-on", condition).code == code
-        assert command("summary", half, "--fail-on", condition).code == code
+        assert command(name, half, "--fail-on", asked).code == code
 
 
 def test_wrong_names_are_one_line(command, tmp_path):
@@ -68,15 +69,20 @@ def test_wrong_names_are_one_line(command, tmp_path):
 
 
 def test_conditions_are_about_any_finding(command):
-    # A summary reads conditions as findings do.
-    for condition, code in (("finding.severity >= error", 6), ("finding.severity > error", 0)):
-        assert command("summary", CAPTURE, "--fail-on", condition).code == code, condition
-    for condition, code in (
-        ("finding.severity >= error", 6), ("finding.severity > error", 0),
-        ('finding.severity == "error" and finding.id == "D06"', 6),
-        ("finding.measured.unacked == 20", 6), ("finding.subject.topic contains 'j18'", 0),
-    ):  # fmt: skip
-        assert command("findings", CAPTURE, "--fail-on", condition).code == code, condition
+    met = (
+        "finding.severity >= error", "finding.measured.unacked == 20",
+        'finding.severity == "error" and finding.id == "D06"',
+    )  # fmt: skip
+    unmet = ("finding.severity > error", "finding.subject.topic contains 'j18'")
+
+    def fail_on(*conditions):
+        return [word for each in conditions for word in ("--fail-on", each)]
+
+    for name in ("findings", "summary"):  # which reads conditions as findings do
+        done = command(name, CAPTURE, *fail_on(*met, *unmet))
+        assert done.code == 6
+        assert [each for each in (*met, *unmet) if f"--fail-on: {each}" in done.err] == [*met]
+        assert command(name, CAPTURE, *fail_on(*unmet)).code == 0
     done = command("findings", CAPTURE, "--fail-on", "finding.sevrity > error")
     assert done.code == 1 and "did you mean finding.severity?" in done.err
 
