@@ -33,6 +33,7 @@ DRAWN = 0xFEDC_BA98_7654_3210 << 64 | 0x0F1E_2D3C_4B5A_6978  # the key of the ru
 SHARE = 64
 MOST_TIMES = 2  # as many probes as ordinary keys need
 BLOCK = 16_384
+SEARCHED = 1 << 18  # numbers at once
 
 
 @kernel
@@ -58,14 +59,19 @@ def colliding(
     count: int, slots: int, made: Callable[[np.ndarray], Int64Array], is_text: bool = False
 ) -> np.ndarray:
     """Numbers whose keys all belong into the first part of a table under the guessed secret."""
-    numbers = np.arange(1, 2 * SHARE * count, dtype=np.int64) * 2_654_435_761 % (1 << 31)
-    places = np.empty(len(numbers), np.int64)
-    if is_text:
-        text = np.frombuffer(b"".join(b"%016d" % each for each in numbers.tolist()), np.uint8)
-        _place_names(new_secret(GUESSED), text.copy(), places)
-    else:
-        _place_words(new_secret(GUESSED), made(numbers), places)
-    found = np.unique(numbers[(places & (slots - 1)) < slots // SHARE])
+    parts: list[np.ndarray] = []
+    for start in range(1, 2 * SHARE * count, SEARCHED):  # until there are enough
+        numbers = np.arange(start, start + SEARCHED, dtype=np.int64) * 2_654_435_761 % (1 << 31)
+        places = np.empty(len(numbers), np.int64)
+        if is_text:
+            text = np.frombuffer(b"".join(b"%016d" % each for each in numbers.tolist()), np.uint8)
+            _place_names(new_secret(GUESSED), text.copy(), places)
+        else:
+            _place_words(new_secret(GUESSED), made(numbers), places)
+        parts.append(numbers[(places & (slots - 1)) < slots // SHARE])
+        if sum(map(len, parts)) >= count:
+            break
+    found = np.unique(np.concatenate(parts))
     assert len(found) >= count
     return np.random.default_rng(1).permutation(found)[:count]
 
