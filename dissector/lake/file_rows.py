@@ -51,13 +51,19 @@ def read_rows(
     return pa.Table.from_arrays(arrays, names=wanted)
 
 
-def names_of_rows(path: Path, capture: Manifest) -> frozenset[str]:
-    """The captures that the rows of one file name as theirs."""
-    there = pq.read_schema(path).names
-    column = _CAPTURE if _CAPTURE in there else _ORIGIN
-    with pq.ParquetFile(path, read_dictionary=[column]) as file:
-        captures: set[str] = set()
-        for batch in file.iter_batches(columns=[column]):
+def names_of_rows(path: Path, metadata: pq.FileMetaData, capture: Manifest) -> frozenset[str]:
+    """The captures that the rows of one file name as theirs.
+
+    Args:
+        metadata: of that file.
+    """
+    captures: set[str] = set()
+    if metadata.num_rows == 0:
+        return frozenset()
+    column = _CAPTURE if _CAPTURE in metadata.schema.names else _ORIGIN
+    with pq.ParquetFile(path, metadata=metadata, read_dictionary=[column]) as file:
+        # (Other threads would have nothing to do: it is one column.)
+        for batch in file.iter_batches(columns=[column], use_threads=False):
             names = batch.column(0).unique().to_pylist()
             captures.update(capture.capture_id if name is None else name for name in names)
     return frozenset(captures)

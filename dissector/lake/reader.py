@@ -190,11 +190,7 @@ def verify(lake: Lake) -> list[LakeProblem]:
         named: dict[str, set[str]] = {}
         for part in capture.files:
             path = places.part_path(lake.folder, capture, part)
-            text = unfetched.get(path) or _wrong(path, part, capture.schema_version)
-            if not text:
-                names = names_of_rows(path, capture)
-                named.setdefault(part.table, set()).update(names)
-                text = _unnamed(names, capture)
+            text = unfetched.get(path) or _wrong(path, part, capture, named)
             if text:
                 problems.append(LakeProblem(capture.capture_id, str(path), text))
         due = {table for table in TABLES if SINCE.get(table, 1) <= capture.schema_version}
@@ -251,8 +247,9 @@ def _odd(path: Path, is_in_link: bool) -> str:
     return "" if stat.S_ISREG(mode) else "no file"
 
 
-def _wrong(path: Path, part: PartFile, version: int) -> str:
-    """What is wrong with a file, empty if nothing is."""
+def _wrong(path: Path, part: PartFile, capture: Manifest, named: dict[str, set[str]]) -> str:
+    """What is wrong with a file, empty if nothing is. Adds the captures that its rows name to those
+    of its table."""
     text = _odd(path, any(folder.is_symlink() for folder in path.parents[:2]))
     if text:
         return text
@@ -265,16 +262,18 @@ def _wrong(path: Path, part: PartFile, version: int) -> str:
         if sha256 != part.sha256:
             return "its bytes changed: SHA-256 differs from the manifest's"
         metadata = pq.read_metadata(path)
-        schema = pq.read_schema(path)
+        schema = metadata.schema.to_arrow_schema()
     except FileNotFoundError:
         return "missing"
     except (OSError, pa.ArrowException) as error:
         return f"not readable: {error}"
     if metadata.num_rows != part.rows:
         return f"{metadata.num_rows} rows instead of {part.rows}"
-    if not is_schema_of(schema, part.table, version):
+    if not is_schema_of(schema, part.table, capture.schema_version):
         return "its columns are not those of this schema version"
-    return ""
+    names = names_of_rows(path, metadata, capture)
+    named.setdefault(part.table, set()).update(names)
+    return _unnamed(names, capture)
 
 
 def _strays(lake: Lake) -> list[LakeProblem]:
