@@ -195,7 +195,10 @@ def killed_taps(
         command = [sys.executable, "-c", TAP, where, address, str(round_no + 1)]
         tap = subprocess.Popen(command, stdout=subprocess.PIPE, env=dict(os.environ))
         assert tap.stdout is not None and tap.stdout.readline() == b"began\n"
-        time.sleep(chance.uniform(0.3, 1.5))
+        for _ in range(chance.randrange(2, 8)):
+            assert tap.stdout.readline() == b"on disk\n"
+            on_disk += 1
+        time.sleep(chance.uniform(0, 0.1))  # it takes a few hundredths of a second to land one
         tap.kill()
         on_disk += tap.communicate()[0].count(b"on disk")
     use(tmp_path / "tap", monkeypatch)
