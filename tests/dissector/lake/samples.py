@@ -1,6 +1,8 @@
 """Real captures in a lake, landed once for all tests that query it."""
 
+import functools
 import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,7 +23,23 @@ SAMPLES = (
 
 
 def landed(folder: Path, names: Sequence[str] = SAMPLES) -> Path:
-    """A lake of some samples."""
+    """A lake of some samples, or what is there already and these."""
+    if not folder.exists():
+        return Path(shutil.copytree(_landed(tuple(names)), folder))
+    return _land(folder, names)
+
+
+@functools.cache
+def _landed(names: tuple[str, ...]) -> Path:
+    """The same for all tests, which copy it."""
+    _kept.append(kept := tempfile.TemporaryDirectory())
+    return _land(Path(kept.name) / "lake", names)
+
+
+_kept: list[tempfile.TemporaryDirectory[str]] = []  # they go with the process
+
+
+def _land(folder: Path, names: Sequence[str]) -> Path:
     plan = chains([str(CAPTURES / name) for name in names], "none")
     for chain in plan.chains:
         land_chain(chain, folder, Options())

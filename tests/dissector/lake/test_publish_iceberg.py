@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dissector.errors import DependencyError, OutputError, UsageError
-from dissector.lake import publish_iceberg, reader
+from dissector.lake import publish, publish_iceberg, reader
 from dissector.lake.compact import compact
 from dissector.lake.publish_iceberg import Iceberg
 from dissector.limits import PUBLISH_HISTORY_DAYS
@@ -26,7 +26,14 @@ from tests.dissector.lake.rest_catalog import serving
 from tests.dissector.lake.samples import SAMPLES, landed
 
 ICEBERG = READERS["iceberg"]
+SOME = ("capture_files", "frames", "acks", "exchanges", "permits")
 DAY_NS = 86_400_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def some_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each table is published by itself: those that are looked at are."""
+    monkeypatch.setattr(publish, "TABLES", SOME)
 
 
 @pytest.fixture
