@@ -20,7 +20,11 @@ from dissector.cli.main import run
 from dissector.lake import manifests, retention
 from dissector.lake.mirror import folder_of
 from dissector.lake.reader import open_lake
+from tests.choosing import examples
+from tests.dissector.report.conftest import no_plots
 from tests.dissector.storage.servers import BUCKET, SECRET, failing_bucket
+
+__all__ = ["no_plots"]
 
 SAMPLES = Path(__file__).parents[3] / "captures/pulsar-apache"
 CAPTURES = [str(SAMPLES / f"{name}.pcap") for name in ("java-j24_unload", "java-j12_nack")]
@@ -46,6 +50,7 @@ def names_in(store: S3Store) -> list[str]:
     return sorted(each["path"] for page in obstore.list(store) for each in page)
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_commands_say_the_same(
     bucket: S3Store,
     tmp_path: Path,
@@ -104,6 +109,7 @@ def test_commands_say_the_same(
     assert not any(SECRET.encode() in path.read_bytes() for path in copies)
 
 
+@pytest.mark.usefixtures("no_plots")
 @pytest.mark.parametrize("by", ["land", "report"])
 def test_crowded_days_are_put_together_as_on_a_disk(
     bucket: S3Store,
@@ -154,7 +160,9 @@ def test_what_cannot_be_is_one_line(
 
 LANDER = """
 import sys
+from contextlib import suppress
 from pathlib import Path
+from dissector.errors import UsageError
 from dissector.lake import mirror
 from dissector.lake.compact import compact
 from dissector.lake.reader import remove
@@ -167,10 +175,12 @@ print("began", flush=True)
 for number in range(1000):
     land(lake, f"new-{seed}-{number}", content(300 + number))
     land(lake, "same", content(400), options={"x": number})
-    if number % 3 == 2:
-        compact(lake, ["c-new-*"])
-    if number % 4 == 3:
-        remove(lake, ["compact-*"])
+    with suppress(UsageError):  # the other one did it
+        if number % 3 == 2:
+            compact(lake, ["c-new-*"])
+        if number % 4 == 3:
+            remove(lake, ["compact-*"])
+    print("again", flush=True)
 """
 
 
@@ -190,7 +200,9 @@ def test_two_landers_that_are_killed_leave_a_whole_lake(
         for lander in landers:
             assert lander.stdout is not None and lander.stdout.readline() == b"began\n"
         for lander in landers:
-            time.sleep(chance.uniform(0.5, 2))
+            for _ in range(chance.randrange(1, 6)):
+                assert lander.stdout is not None and lander.stdout.readline() == b"again\n"
+            time.sleep(chance.uniform(0, 0.2))
             lander.kill()
         for lander in landers:
             lander.communicate()
@@ -207,7 +219,7 @@ def test_two_landers_that_are_killed_leave_a_whole_lake(
     assert run(["lake", "verify", LAKE]) == 0
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(examples(3, 1)))
 def test_a_server_that_fails_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
