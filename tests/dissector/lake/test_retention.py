@@ -238,12 +238,12 @@ def test_rows_are_written_anew_a_few_times_however_many_captures_come(
     tmp_path: Path, few: int
 ) -> None:
     written = 0
-    for number in range(120):
+    for number in range(60):
         land_at(tmp_path, f"n{number:03}", number / 10)
         written += sum(len(group.replaces) for group in compact_crowded(tmp_path).groups)
-    assert sum(len(each.captures()) for each in captures(tmp_path)) == 120
+    assert sum(len(each.captures()) for each in captures(tmp_path)) == 60
     assert days_of(tmp_path)["2026-01-31"] <= 2 * few
-    assert written < 120 * 6
+    assert written < 60 * 3
 
 
 def test_upkeep_is_a_process_of_its_own(tmp_path: Path) -> None:
@@ -287,10 +287,10 @@ def test_what_is_killed_at_any_step_is_done_or_was_not_begun(
         shutil.copytree(start, lake)
         if ended_without_a_crash_at(step, partial(STEPS[name], lake)):
             break
-        found = all_rows(lake)  # which opens it, and verifies it
-        assert found in rows
+        captures(lake)  # which opens it, and verifies it
         left = tree(lake)
-        assert left in trees or name == "compact"
+        if left not in trees:  # else the rows are theirs, too
+            assert name == "compact" and all_rows(lake) in rows
         seen.add(left == trees[1])
         shutil.rmtree(lake)
     assert tree(lake) == trees[1] and seen == {False, True} and step > 15
