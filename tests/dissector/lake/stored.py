@@ -20,6 +20,11 @@ ROOT: Final = "s3://bucket"
 ADDRESS: Final = f"{ROOT}/some/lake"
 
 
+# Requests that change what is in a store. Of the others it is all the same whether they fail before
+# or after they are done: nobody has the answer.
+CHANGING: Final = ("put_new", "upload", "delete")
+
+
 class Dead(BaseException):
     """The process was killed here."""
 

@@ -18,7 +18,7 @@ from dissector.lake.reader import open_lake, remove, verify
 from dissector.lake.retention import compact_crowded, keep
 from dissector.schemas import SCHEMA_VERSION, TABLES
 from tests.dissector.lake.landed import content, land
-from tests.dissector.lake.stored import ADDRESS, Dead, Machines, machines
+from tests.dissector.lake.stored import ADDRESS, CHANGING, Dead, Machines, machines
 
 __all__ = ["machines"]
 
@@ -105,8 +105,10 @@ def test_a_store_that_fails_at_any_request_leaves_all_or_nothing(
     begin(machines)
     start = dict(machines.store.files)
     steps = _requests_of(machines, run)
+    moments = [("before", step) for step in steps]
+    moments += [("after", step) for step, kind in steps.items() if kind in CHANGING]
     seen = set()
-    for moment, step in ((moment, step) for moment in ("before", "after") for step in steps):
+    for moment, step in moments:
         machines.store.files = dict(start)
         machine = f"{moment} {step}"
         with machines.on(machine) as lake:
@@ -128,8 +130,9 @@ def test_a_store_that_fails_at_any_request_leaves_all_or_nothing(
     assert seen == {("old", "ring"), tuple(sorted(result))}
 
 
-def _requests_of(machines: Machines, run: Callable[[Path], object]) -> list[int]:
-    """The numbers of the requests of a run, of those of many files the first and the last."""
+def _requests_of(machines: Machines, run: Callable[[Path], object]) -> dict[int, str]:
+    """The kinds of the requests of a run by their numbers, of those of many files the first and the
+    last."""
     before = dict(machines.store.files)
     with machines.on("counter") as lake:
         mirror.refresh(lake)
@@ -137,11 +140,11 @@ def _requests_of(machines: Machines, run: Callable[[Path], object]) -> list[int]
         run(lake)
     kinds = [asked.partition(" ")[0] for asked in machines.store.asked]
     machines.store.files = before
-    return [
-        number
+    return {
+        number: kind
         for number, kind in enumerate(kinds, 1)
         if kind not in ("upload", "read") or kinds[number - 2 : number + 1] != [kind] * 3
-    ]
+    }
 
 
 class _Failing:
