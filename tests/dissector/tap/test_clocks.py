@@ -9,7 +9,7 @@ from dissector.limits import MAX_WINDOW_BYTES
 from dissector.tap import clocks
 from dissector.tap.view import times_of
 from tests.dissector.findings.tape import Tape
-from tests.dissector.tap.test_metrics import replayed, report_of
+from tests.dissector.tap.test_metrics import replayed, report_of, sums_of
 from tests.dissector.test_application_times import set_back
 
 APPLICATIONS = (
@@ -28,7 +28,7 @@ def test_applications_felt_live_what_the_report_says(name):
     rows = report_of(name)["send_latency"]["by_topic"]
     expected = {row["topic"]: row["application_ms"] for row in rows}
     for window_bytes in (MAX_WINDOW_BYTES, 40_000, 5_000):
-        sums = replayed(name, window_bytes=window_bytes)[0].sums
+        sums = sums_of(name, window_bytes)[0].sums
         for topic, times in expected.items():
             found = times_of(sums, "application", topic)
             if window_bytes == MAX_WINDOW_BYTES:

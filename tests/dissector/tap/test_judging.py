@@ -129,7 +129,7 @@ def _shown(one: Evidence) -> dict[str, Any]:
 
 
 def test_as_many_rows_as_a_window_may_have_are_judged_within_the_memory_of_rules(tmp_path):
-    write_capture(tmp_path / "busy.pcap", Size(200_000), 0)
+    write_capture(tmp_path / "busy.pcap", Size(150_000), 0)
     looks = looked_at(tmp_path / "busy.pcap")
     looks.all()
     assert looks.judged > 2
@@ -152,9 +152,9 @@ def test_a_subscription_that_is_stuck_is_found_while_its_consumer_is_open(tmp_pa
 
 
 def test_windows_end_where_memory_does(tmp_path):
-    looks = looked_at(CAPTURES / UNLOADED, 1, window_bytes=1)
+    looks = looked_at(CAPTURES / UNLOADED, 2, window_bytes=1)
     assert {one.number for one in looks.all()} >= {"D15", "R01"}
-    assert len(looks.each) > 8
+    assert len(looks.each) > 6  # by their length there would be two
 
 
 def open_scene(folder: Path) -> Path:
