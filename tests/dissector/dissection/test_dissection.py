@@ -106,7 +106,7 @@ def test_stages_that_run_beside_each_other_change_no_byte(
     paths = sorted(CAPTURES.parent.glob(pattern))
     if pattern == "busy":
         paths, sizes = [tmp_path / "busy.pcap"], (50, 900, 3_000, 200)
-        write_capture(paths[0], Size(12_000, connections=100, message_bytes=sizes, lost=70))
+        write_capture(paths[0], Size(4_000, connections=100, message_bytes=sizes, lost=70))
     size = sum(path.stat().st_size for path in paths)
     monkeypatch.setattr(files, "READ_BUFFER_BYTES", max(3_000, size // 60))
     begin, random = FrameStages.begin, Random(pattern)

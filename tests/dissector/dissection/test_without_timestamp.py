@@ -1,13 +1,23 @@
 """Rows that rest on packets without a time say none."""
 
+from collections.abc import Sequence
+
 import pytest
 
+from tests.choosing import covering
 from tests.dissector.observed import CAPTURES
 from tests.fuzz.targets import summarise
 from tests.hard.damage import Tap
 from tests.hard.source_cases import records
 from tests.hard.tape import dissected
 from tests.wire.captures import enhanced_packet, interface, section, simple_packet
+
+
+def each_at_least_once(shares: Sequence[int], others: Sequence[object]) -> list[str]:
+    """Pairs of a share of packets and something else; at night all of them."""
+    return covering(
+        {f"{share} {other}": {share, str(other)} for share in shares for other in others}
+    )
 
 
 def capture_without(*without_timestamp: int) -> bytes:
@@ -59,17 +69,19 @@ def test_before_the_first_time_there_is_none() -> None:
     assert file["clock_steps"] == 0
 
 
-@pytest.mark.parametrize("share", [1, 2, 3, 5])
-@pytest.mark.parametrize("first", [0, 1])
-def test_reports_do_without_the_times(share: int, first: int) -> None:
+@pytest.mark.parametrize("case", each_at_least_once([1, 2, 3, 5], [0, 1]))
+def test_reports_do_without_the_times(case: str) -> None:
+    share, first = map(int, case.split())
     count = len(records())
     summarise(capture_without(*range(1 + first, count + 1, share)))
 
 
-@pytest.mark.parametrize("name", ["java-j16_dlq_retry.pcap", "java-j24_unload.pcap"])
-@pytest.mark.parametrize("share", [2, 3, 7])
-def test_examples_with_and_without_a_time_stand_in_one_list(name: str, share: int) -> None:
+@pytest.mark.parametrize(
+    "case", each_at_least_once([2, 3, 7], ["java-j16_dlq_retry.pcap", "java-j24_unload.pcap"])
+)
+def test_examples_with_and_without_a_time_stand_in_one_list(case: str) -> None:
     """Redeliveries, and deliveries passed over, are listed by time: some have none."""
+    share, name = int(case.partition(" ")[0]), case.partition(" ")[2]
     tap = Tap.read((CAPTURES / "pulsar-apache" / name).read_bytes())
     out = section() + interface(resolution=9)
     for number, each in enumerate(tap.records):

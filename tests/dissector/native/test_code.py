@@ -1,6 +1,7 @@
 """Kept machine code: found again, refused when damaged, made anew after an edit."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -150,10 +151,8 @@ def evil(data: np.ndarray, start: int, stop: int) -> int:
     return 0xBAD
 
 
-@pytest.mark.skipif(not compiled(), reason="nothing is compiled")
-@pytest.mark.parametrize("way", ["everybody's folder", "everybody's parent", "hard link"])
-def test_planted_code_does_not_run(tmp_path: Path, way: str) -> None:
-    """Digest and symbol in a file are those of its code, whoever wrote both."""
+def checksum(cache: Path) -> subprocess.CompletedProcess[str]:
+    """What a process says of nine digits that keeps its code there."""
     program = (
         "import warnings, numpy as np\n"
         "from dissector.cli import main\n"
@@ -161,27 +160,39 @@ def test_planted_code_does_not_run(tmp_path: Path, way: str) -> None:
         "warnings.showwarning = main._warn\n"
         "print(hex(crc32c(np.frombuffer(bytearray(b'123456789'), np.uint8), 0, 9)))\n"
     )
-    cache = tmp_path / "shared" / "cache"
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "DISSECTOR_CACHE": str(cache)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
 
-    def run() -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "DISSECTOR_CACHE": str(cache)},
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
 
-    assert run().stdout == "0xe3069283\n"
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache with other code in the place of a kernel's, which runs as long as it is ours."""
+    cache = tmp_path_factory.mktemp("planted") / "cache"
+    assert checksum(cache).stdout == "0xe3069283\n"
     (good,) = cache.rglob("crc32c-*.kernel")
     kinds = tuple(append(value, []) for value in (np.zeros(9, np.uint8), 0, 9))
     keep_code(good, jit.Kernel(evil).code(kinds))
-    assert run().stdout == "0xbad\n", "what the user wrote is what runs"
+    assert checksum(cache).stdout == "0xbad\n", "what the user wrote is what runs"
+    return cache
+
+
+@pytest.mark.skipif(not compiled(), reason="nothing is compiled")
+@pytest.mark.parametrize("way", ["everybody's folder", "everybody's parent", "hard link"])
+def test_planted_code_does_not_run(planted: Path, tmp_path: Path, way: str) -> None:
+    """Digest and symbol in a file are those of its code, whoever wrote both."""
+    cache = tmp_path / "shared" / "cache"
+    shutil.copytree(planted, cache)
+    (good,) = cache.rglob("crc32c-*.kernel")
     if way == "everybody's folder":
         good.parent.chmod(0o777)
     elif way == "everybody's parent":
         (tmp_path / "shared").chmod(0o777)
     else:
         os.link(good, tmp_path / "kept by the attacker")
-    done = run()
+    done = checksum(cache)
     assert done.stdout == "0xe3069283\n"
     assert done.stderr.startswith("dissector: ") and done.stderr.count("\n") <= 2
     assert ("chmod go-w" if way != "hard link" else "hard links") in done.stderr
