@@ -6,12 +6,14 @@ read as columns or not.
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from dissector.lake.reader import open_lake
@@ -50,16 +52,31 @@ def files(lake: Path, table: str) -> str:
     return f"{lake}/{table}/*/*/*.parquet"
 
 
+@cache
+def commands(lake: Path) -> dict[tuple[Any, ...], str]:
+    """The command of each frame."""
+    with open_lake(lake) as opened:
+        rows = opened.table("frames", ["capture", "connection_id", "frame_no", "command"])
+    return {tuple(key): command for *key, command in _tuples(rows)}
+
+
+@cache
 def told(lake: Path, table: str, column: str) -> Counter[Any]:
     """What the rows of a table say about a frame, and what the frame says."""
+    frames = commands(lake)
     with open_lake(lake) as opened:
-        frames = {
-            (row["capture"], row["connection_id"], row["frame_no"]): row["command"]
-            for row in opened.table("frames").to_pylist()
-        }
-        rows = opened.table(table).to_pylist()
-    keys = [(row["capture"], row["connection_id"], row[column]) for row in rows]
+        keys = _tuples(opened.table(table, ["capture", "connection_id", column]))
     return Counter((*key, frames[key]) for key in keys if key in frames)
+
+
+def _tuples(rows: pa.Table) -> list[tuple[Any, ...]]:
+    return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+
+
+@cache
+def in_memory(lake: Path, table: str) -> pd.DataFrame:
+    """A table as pandas reads it."""
+    return pd.read_parquet(lake / table, dtype_backend="pyarrow")
 
 
 @pytest.mark.parametrize("hive", ["", ", hive_partitioning = true", ", hive_partitioning = false"])
@@ -82,8 +99,7 @@ def test_in_duckdb(lakes: Lakes, table: str, column: str, hive: str) -> None:
 def test_in_pandas(lakes: Lakes, table: str, column: str) -> None:
     counts = []
     for lake in lakes:
-        rows = pd.read_parquet(lake / table, dtype_backend="pyarrow")
-        frames = pd.read_parquet(lake / "frames", dtype_backend="pyarrow")
+        rows, frames = in_memory(lake, table), in_memory(lake, "frames")
         right = ["capture", "connection_id", "frame_no"]
         frames = frames[[*right, "command"]].rename(columns={"frame_no": "of"})
         both = rows.merge(

@@ -18,9 +18,10 @@ from tests.dissector.lake.older_versions import as_old, as_version_1, as_version
 from tests.dissector.lake.test_compact import all_rows
 from tests.dissector.lake.test_install import Crash, crash_at, steps_to_be_killed_at
 from tests.dissector.observed import CAPTURES
-from tests.reports import SOME_RULES, reported
+from tests.reports import reported
 
 SIZES = (300, 400, 500)
+LATENCY = ("send_latency",)
 
 
 def lake_of(folder: Path, *old: int) -> Path:
@@ -140,7 +141,7 @@ def test_columns_that_came_since_are_null_in_lakes_that_are_mixed(tmp_path: Path
         (name,) = [c.capture_id for c in opened(lake).captures if old.stem in c.capture_id]
         as_version_2(lake, name)
         assert not list(verify(opened(lake)))
-        by_client = reported(lake, tmp_path / f"{old.stem}-report", rules=SOME_RULES)
+        by_client = reported(lake, tmp_path / f"{old.stem}-report", sections=LATENCY)
         since = by_client["send_latency"]["total"]["application_since"]
         sends = {sent: 100, more: 20}
         assert since == {"publish_time": sends[new], "first_send": sends[old]}
@@ -150,5 +151,5 @@ def test_columns_that_came_since_are_null_in_lakes_that_are_mixed(tmp_path: Path
             assert batch.to_pydict() == {"n": [sends[new]]}
         assert compact(lake)
         assert {c.schema_version for c in opened(lake).captures} == {SCHEMA_VERSION}
-        again = reported(lake, tmp_path / f"{old.stem}-again", rules=SOME_RULES)
+        again = reported(lake, tmp_path / f"{old.stem}-again", sections=LATENCY)
         assert again["send_latency"] == by_client["send_latency"]
