@@ -66,14 +66,22 @@ def module(reader: Reader) -> Any:
     return next(MODULES[name] for name, each in READERS.items() if each is reader)
 
 
-def made_lake(lake: Path) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rows of all kinds of columns, of three days and of none."""
+    lake = tmp_path_factory.mktemp("made") / "lake"
     for size in SIZES:
         land(lake, f"n{size}", content(size))
     land_at(lake, "today", 1)
     land_at(lake, "yesterday", 1 - DAY_HOURS)
     land_at(lake, "empty", None)
     return lake
+
+
+@pytest.fixture
+def lake(made: Path, tmp_path: Path) -> Path:
+    """A copy of it for one test."""
+    return Path(shutil.copytree(made, tmp_path / "lake"))
 
 
 def table_of(lake: Path, table: str) -> pa.Table:
@@ -88,8 +96,7 @@ def own(lake: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.usefixtures("all_tables")
-def test_every_row_is_read_and_the_lake_is_as_it_was(tmp_path: Path, reader: Reader) -> None:
-    lake = made_lake(tmp_path / "lake")
+def test_every_row_is_read_and_the_lake_is_as_it_was(lake: Path, reader: Reader) -> None:
     before = own(lake)
     made = published(lake, reader)
     assert own(lake) == before
@@ -129,8 +136,7 @@ def test_polars_reads_delta_tables(tmp_path: Path) -> None:
         assert rows(of_polars(lake, table), table) == rows_of_lake(lake, table)
 
 
-def test_publishing_again_tells_the_difference(tmp_path: Path, reader: Reader) -> None:
-    lake = made_lake(tmp_path / "lake")
+def test_publishing_again_tells_the_difference(lake: Path, reader: Reader) -> None:
     published(lake, reader)
 
     def again(added: int, removed: int) -> None:
@@ -217,8 +223,7 @@ def test_no_condition_hides_a_row(
 
 
 @pytest.mark.parametrize("version", [as_version_2, as_version_3])
-def test_older_layouts_lie_in_their_days(tmp_path: Path, reader: Reader, version: Any) -> None:
-    lake = made_lake(tmp_path / "lake")
+def test_older_layouts_lie_in_their_days(lake: Path, reader: Reader, version: Any) -> None:
     version(lake, *(path.stem for path in (lake / MANIFEST_FOLDER).glob("c-[ny]*")))
     published(lake, reader)
     assert_equal(lake, reader)
@@ -227,8 +232,7 @@ def test_older_layouts_lie_in_their_days(tmp_path: Path, reader: Reader, version
     assert_equal(lake, reader)
 
 
-def test_files_that_name_no_capture_are_left_out(tmp_path: Path, reader: Reader) -> None:
-    lake = made_lake(tmp_path / "lake")
+def test_files_that_name_no_capture_are_left_out(lake: Path, reader: Reader) -> None:
     (old,) = (path.stem for path in (lake / MANIFEST_FOLDER).glob("c-n300*"))
     as_version_1(lake, old)
     with held_lake(lake) as held:
@@ -269,9 +273,8 @@ class Killed(BaseException):
 
 
 def test_whoever_is_killed_between_tables_is_made_up_for(
-    tmp_path: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
+    lake: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = made_lake(tmp_path / "lake")
     published(lake, reader)
     remove(lake, ["c-n300*"])
     land_at(lake, "tomorrow", 1 + DAY_HOURS)
@@ -285,10 +288,9 @@ def test_whoever_is_killed_between_tables_is_made_up_for(
 
 
 def test_a_commit_that_comes_between_is_seen(
-    tmp_path: Path, reader: Reader, module: Any, monkeypatch: pytest.MonkeyPatch
+    lake: Path, reader: Reader, module: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two that publish at once, one is told no, and looks again: no file is listed twice."""
-    lake = made_lake(tmp_path / "lake")
     commit = {"iceberg": "_change", "delta": "_commit"}[module.__name__.rpartition("_")[2]]
     published(lake, reader)
     remove(lake, ["c-n300*"])
@@ -300,9 +302,8 @@ def test_a_commit_that_comes_between_is_seen(
 
 
 def test_of_two_that_make_a_table_one_does(
-    tmp_path: Path, reader: Reader, module: Any, monkeypatch: pytest.MonkeyPatch
+    lake: Path, reader: Reader, module: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = made_lake(tmp_path / "lake")
     where, name = (
         (publish_iceberg.Iceberg, "_created")
         if module is publish_iceberg
@@ -313,8 +314,7 @@ def test_of_two_that_make_a_table_one_does(
     assert_equal(lake, reader)
 
 
-def test_what_was_landed_and_published_since_stays(tmp_path: Path, reader: Reader) -> None:
-    lake = made_lake(tmp_path / "lake")
+def test_what_was_landed_and_published_since_stays(lake: Path, reader: Reader) -> None:
     with held_lake(lake) as held:
         land_at(lake, "tomorrow", 1 + DAY_HOURS)
         published(lake, reader)
@@ -324,7 +324,7 @@ def test_what_was_landed_and_published_since_stays(tmp_path: Path, reader: Reade
 
 
 def test_commits_that_never_end_are_given_up(
-    tmp_path: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
+    lake: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried = []
 
@@ -335,16 +335,14 @@ def test_commits_that_never_end_are_given_up(
             tried.append(table)
             raise publishing.ConflictError
 
-    lake = made_lake(tmp_path / "lake")
     with held_lake(lake) as held, pytest.raises(OutputError, match="publish the lake again"):
         list(publish(held, Busy()))
     assert tried == ["capture_files"] * PUBLISH_ATTEMPTS
 
 
 def test_columns_that_come_later_are_added(
-    tmp_path: Path, reader: Reader, module: Any, monkeypatch: pytest.MonkeyPatch
+    lake: Path, reader: Reader, module: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = made_lake(tmp_path / "lake")
     real = module.arrow_schema
 
     def before(table: str) -> pa.Schema:
@@ -372,8 +370,7 @@ def test_columns_that_come_later_are_added(
     assert reader.commits(lake, "frames") == commits
 
 
-def test_a_lake_that_lost_a_file_is_named(tmp_path: Path, reader: Reader) -> None:
-    lake = made_lake(tmp_path / "lake")
+def test_a_lake_that_lost_a_file_is_named(lake: Path, reader: Reader) -> None:
     (path,) = (lake / "frames").glob("*/landing=c-n300*/*.parquet")
     data = path.read_bytes()
     for damaged in (None, data[:-10], data[:-4] + b"PAR2", b"", data + b"x"):
@@ -392,8 +389,7 @@ def test_a_lake_that_lost_a_file_is_named(tmp_path: Path, reader: Reader) -> Non
     assert_equal(lake, reader)
 
 
-def test_a_newer_program_s_lake_is_refused(tmp_path: Path) -> None:
-    lake = made_lake(tmp_path / "lake")
+def test_a_newer_program_s_lake_is_refused(lake: Path) -> None:
     path = next((lake / MANIFEST_FOLDER).glob("c-n300*"))
     path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | {"schema_version": 999}))
     with pytest.raises(InputError, match="999"), held_lake(lake):
@@ -401,16 +397,18 @@ def test_a_newer_program_s_lake_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a#b", "a?b", "a%20b"])
-def test_paths_that_mean_something_else_in_addresses_are_refused(tmp_path: Path, name: str) -> None:
-    lake = made_lake(tmp_path / name)
+def test_paths_that_mean_something_else_in_addresses_are_refused(
+    tmp_path: Path, made: Path, name: str
+) -> None:
+    lake = shutil.copytree(made, tmp_path / name)
     with pytest.raises(UsageError, match="rename the folder"), held_lake(lake):
         pass
 
 
 def test_a_path_with_other_characters_is_fine(
-    tmp_path: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, made: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made_lake(tmp_path / "näch te & co")
+    shutil.copytree(made, tmp_path / "näch te & co")
     monkeypatch.chdir(tmp_path)
     lake = Path("näch te & co")
     published(lake, reader)
