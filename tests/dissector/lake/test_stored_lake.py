@@ -44,6 +44,12 @@ def bucket(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3St
     return store
 
 
+@pytest.fixture
+def quick_reports(no_plots: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages without plots, numbers with some of the verdicts: `findings` asks all rules."""
+    monkeypatch.setattr(pipeline, "Scope", partial(pipeline.Scope, rules=SOME_RULES))
+
+
 def use(machine: Path, patch: pytest.MonkeyPatch) -> None:
     """Work on a machine of its own: lakes are copied there."""
     patch.setattr("dissector.lake.mirror._base", lambda: machine / "lakes")
@@ -53,7 +59,7 @@ def names_in(store: S3Store) -> list[str]:
     return sorted(each["path"] for page in obstore.list(store) for each in page)
 
 
-@pytest.mark.usefixtures("no_plots")
+@pytest.mark.usefixtures("quick_reports")
 def test_commands_say_the_same(
     bucket: S3Store,
     tmp_path: Path,
@@ -85,8 +91,6 @@ def test_commands_say_the_same(
     both("summary", "--lake", "LAKE", "--json")
     both("findings", "--lake", "LAKE")
     use(tmp_path / "third", monkeypatch)
-    # (`findings` asked all rules.)
-    monkeypatch.setattr(pipeline, "Scope", partial(pipeline.Scope, rules=SOME_RULES))
     for lake, output in ((LAKE, "there"), (here, "here-too")):
         assert run(["report", "--lake", lake, "-o", str(tmp_path / output), "-q"]) == 0
     capsys.readouterr()
@@ -114,7 +118,7 @@ def test_commands_say_the_same(
     assert not any(SECRET.encode() in path.read_bytes() for path in copies)
 
 
-@pytest.mark.usefixtures("no_plots")
+@pytest.mark.usefixtures("quick_reports")
 @pytest.mark.parametrize("by", ["land", "report"])
 def test_crowded_days_are_put_together_as_on_a_disk(
     bucket: S3Store,
