@@ -139,7 +139,7 @@ def test_a_replay_lands_in_a_bucket_with_upkeep(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.setenv("DISSECTOR_LAKES", str(tmp_path / "first"))  # for the upkeep, too
-    command = ["tap", "--replay", CAPTURES[0], "--lake", LAKE, "--rotate", "20kB"]
+    command = ["tap", "--replay", CAPTURES[0], "--lake", LAKE, "--rotate", "60kB"]
     assert run(command) == 0
     said = capsys.readouterr()[1]
     assert "rotations in the lake" in said and "waits" not in said
