@@ -1,5 +1,6 @@
 """Landing made-up captures, for the tests of the lake."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +13,22 @@ from tests.dissector.schemas.made import made_block
 TABLES_MADE = ("connections", "frames", "messages", "permits", "notices")
 
 
+@cache
 def content(size: int, seed: int = 0) -> bytes:
     """Made-up bytes of a capture file: of one seed each size is a prefix of the larger ones."""
     return bytes((n * 31 + n // 7 + seed * 13) % 251 for n in range(size))
 
 
-def blocks_of(data: bytes) -> list[TableBlock]:
-    """Rows that depend on the bytes alone."""
+@cache
+def blocks_of(data: bytes) -> tuple[TableBlock, ...]:
+    """Rows that depend on the bytes alone, made once: whoever lands them only reads them."""
     seed = sum(data) + len(data)
     first = np.array([seed], np.int64)
     files = {"first_ts_ns": first, "last_ts_ns": first + len(data)}
-    return [
+    return (
         *(made_block(table, 5 + len(data) % 7, seed) for table in TABLES_MADE),
         TableBlock("capture_files", 1, {**files, "packets": first}),
-    ]
+    )
 
 
 def land(lake: Path, name: str, *files: bytes, options: dict[str, Any] | None = None) -> Landed:

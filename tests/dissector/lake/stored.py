@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from dissector import limits
 from dissector.errors import InputError
 from dissector.lake import mirror, places
 from dissector.lake.reader import open_lake, verify
@@ -121,6 +122,7 @@ class Machines:
         self._folder = folder
         self._patch = patch
         patch.setattr(mirror, "store_of", lambda _: store)
+        patch.setattr(limits, "STORE_REQUESTS", 2)  # at once: it answers at once, too
 
     @contextmanager
     def on(self, name: str) -> Iterator[Path]:
