@@ -358,6 +358,8 @@ def test_a_bucket_whose_server_fails_each_request_once(
         return kinds[len(seen) % len(kinds)] if method != "PUT" else "lost"
 
     monkeypatch.setattr(mirror, "_base", lambda: tmp_path / "lakes")
+    soon = {"backoff_config.init_backoff": "5ms", "backoff_config.max_backoff": "50ms"}
+    monkeypatch.setattr(publish_delta, "_OF_S3", publish_delta._OF_S3 | soon)
     with failing_bucket(fails) as files:
         lake = folder_of(LAKE)
         for size in (300, 400):
@@ -366,7 +368,7 @@ def test_a_bucket_whose_server_fails_each_request_once(
         logs = [name for name in files if "/frames/_delta_log/" in name]
         assert [name[-7:] for name in sorted(logs)] == ["00.json", "01.json"]
         endpoint = os.environ["AWS_ENDPOINT_URL"]
-        options = {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true"}
+        options = {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true", **soon}
         table = DeltaTable(f"{LAKE}/frames", storage_options=options)
         assert rows(table.to_pyarrow_table(), "frames") == rows_of_lake(lake, "frames")
 

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import ClassVar, Final
@@ -13,10 +14,14 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
-from dissector.storage import stores
+from dissector.storage import objects, stores
 
 SECRET: Final = "wJalrXUtnFEMIsecretKEY"
 BUCKET: Final = "traffic"
+# What failed is asked again after so long, not after a tenth of a second and more.
+SOON: Final = {
+    "init_backoff": timedelta(milliseconds=5), "max_backoff": timedelta(milliseconds=50), "base": 2,
+}  # fmt: skip
 
 
 def forget() -> None:
@@ -35,6 +40,7 @@ def environment(endpoint: str) -> Iterator[None]:
         patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
         patch.setenv("AWS_REGION", "us-east-1")
         patch.setenv("AWS_ENDPOINT_URL", endpoint)
+        patch.setitem(objects._RETRY, "backoff", SOON)
         forget()
         yield
         forget()
@@ -124,7 +130,7 @@ def failing_server(data: bytes) -> Iterator[type[_Failing]]:
     """A server of one object that fails as `failures` of what it gives says."""
     kind = type("Failing", (_Failing,), {"data": data, "failures": [], "requests": []})
     server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
-    thread = Thread(target=server.serve_forever, daemon=True)
+    thread = Thread(target=server.serve_forever, args=(0.02,), daemon=True)  # ends as soon
     thread.start()
     try:
         with environment(f"http://127.0.0.1:{server.server_address[1]}"):
@@ -210,7 +216,7 @@ def failing_bucket(fails: Callable[[str, str], int | str]) -> Iterator[dict[str,
     """A bucket that fails as a function of method and name says; gives what it holds."""
     kind = type("Bucket", (_Bucket,), {"files": {}, "fails": staticmethod(fails)})
     server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
-    thread = Thread(target=server.serve_forever, daemon=True)
+    thread = Thread(target=server.serve_forever, args=(0.02,), daemon=True)  # ends as soon
     thread.start()
     try:
         with environment(f"http://127.0.0.1:{server.server_address[1]}"):

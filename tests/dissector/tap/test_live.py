@@ -34,6 +34,7 @@ from dissector.tap.packet_batches import Cuts, PacketBatch
 from dissector.tap.ring import BLOCK_BYTES, Ring
 from dissector.tap.rotations import Rotations
 from dissector.tap.service import Tap, TapSettings
+from tests.choosing import examples
 from tests.disks import disk_of
 from tests.dissector.observed import CAPTURES, tables_of
 from tests.dissector.tap.test_service import joined
@@ -358,7 +359,7 @@ def test_the_last_packets_of_interfaces_are_merged_by_time_too():
     """Each ring gives its last block out at a moment of its own, the older packets maybe later."""
     require()
     with two_wires() as ends:
-        for _ in range(12):
+        for _ in range(examples(12, 5)):
             times = tapped_twice(ends, frames_of(CAPTURE)[:12], 0.006)
             assert times == sorted(times)
 
