@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import ClassVar, Final
 from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -31,8 +32,9 @@ def forget() -> None:
 
 
 @contextmanager
-def environment(endpoint: str) -> Iterator[None]:
-    """The variables with which a user names an endpoint and credentials."""
+def environment(endpoint: str, *, is_failing: bool = False) -> Iterator[None]:
+    """The variables with which a user names an endpoint and credentials. One that fails is asked
+    again soon."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             patch.delenv(name)
@@ -40,7 +42,8 @@ def environment(endpoint: str) -> Iterator[None]:
         patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
         patch.setenv("AWS_REGION", "us-east-1")
         patch.setenv("AWS_ENDPOINT_URL", endpoint)
-        patch.setitem(objects._RETRY, "backoff", SOON)
+        if is_failing:
+            patch.setitem(objects._RETRY, "backoff", SOON)
         forget()
         yield
         forget()
@@ -58,6 +61,9 @@ def s3_server() -> Iterator[str]:
         with environment(f"http://{host}:{port}"):
             import boto3
 
+            # Servers of one process have the same buckets: what others left there goes.
+            reset = Request(f"http://{host}:{port}/moto-api/reset", method="POST")
+            urlopen(reset).close()
             boto3.client("s3", endpoint_url=f"http://{host}:{port}").create_bucket(Bucket=BUCKET)
             yield f"http://{host}:{port}"
     finally:
@@ -133,7 +139,7 @@ def failing_server(data: bytes) -> Iterator[type[_Failing]]:
     thread = Thread(target=server.serve_forever, args=(0.02,), daemon=True)  # ends as soon
     thread.start()
     try:
-        with environment(f"http://127.0.0.1:{server.server_address[1]}"):
+        with environment(f"http://127.0.0.1:{server.server_address[1]}", is_failing=True):
             yield kind
     finally:
         server.shutdown()
@@ -219,7 +225,7 @@ def failing_bucket(fails: Callable[[str, str], int | str]) -> Iterator[dict[str,
     thread = Thread(target=server.serve_forever, args=(0.02,), daemon=True)  # ends as soon
     thread.start()
     try:
-        with environment(f"http://127.0.0.1:{server.server_address[1]}"):
+        with environment(f"http://127.0.0.1:{server.server_address[1]}", is_failing=True):
             yield kind.files  # type: ignore[attr-defined]
     finally:
         server.shutdown()
