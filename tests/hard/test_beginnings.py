@@ -1,5 +1,4 @@
-"""A capture that begins anywhere, or lacks something: its frames are frames of the whole, and none
-is invented."""
+"""Whatever a capture lacks, its beginning or packets: its frames are frames of the whole."""
 
 import gzip
 import json
