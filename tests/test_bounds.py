@@ -19,7 +19,7 @@ NOT_BOUNDS = {
     "dissector/protocols/cursus/batches.py": "_MAX_PARTITION_DIGITS",  # of 32 bits
     "dissector/protocols/cursus/commands.py": "MAX_WORD_BYTES",  # the longest command
     "dissector/protocols/cursus/compact_acks.py": "_MAX_DIGITS",  # what 64 bits hold
-    "dissector/protocols/cursus/headers.py": "MAX_TOPIC_BYTES",  # the broker's
+    "dissector/protocols/cursus/body_starts.py": "MAX_TOPIC_BYTES",  # the broker's
     "dissector/protocols/cursus/lines.py": "MAX_ENVELOPE_BYTES",  # the broker's
     "dissector/protocols/pulsar/consumption/state.py": "MOST_CLAIMS",  # a place among counters
     "dissector/protocols/pairing/attempts.py": "_MAX_SOURCES _MAX_ROWS",  # likewise

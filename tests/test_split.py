@@ -7,7 +7,7 @@ import pytest
 from tests.choosing import LOOKS_AT_ALL
 from tests.dissector.joining.remembering import Remembering
 from tests.split import EVERY, WAYS, compare, landed, samples, unlike
-from tests.split_known import KNOWN
+from tests.split_known import KNOWN, KNOWN_IN_REPORTS
 
 # Messages that are asked for again, refusals on several connections, a group of Cursus;
 # transactions that are aborted, in the other ways.
@@ -60,6 +60,11 @@ def test_what_differs_is_told_by_table_and_columns() -> None:
 
 def test_what_is_known_is_of_samples_and_ways() -> None:
     names = {Path(name).name for name in samples()}
-    listed = [entry.split() for rows in KNOWN.values() for entry in rows]
+    listed = [
+        entry.split()
+        for known in (KNOWN, KNOWN_IN_REPORTS)
+        for rows in known.values()
+        for entry in rows
+    ]
     assert {name for name, _ in listed} <= names and {way for _, way in listed} <= {*WAYS}
-    assert all(reason.strip().endswith((".", ":")) for reason in KNOWN)
+    assert all(reason.strip().endswith((".", ":")) for reason in (*KNOWN, *KNOWN_IN_REPORTS))

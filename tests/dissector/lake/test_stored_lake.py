@@ -23,11 +23,8 @@ from dissector.lake.mirror import folder_of
 from dissector.lake.reader import open_lake
 from dissector.report import pipeline
 from tests.choosing import examples
-from tests.dissector.report.conftest import no_plots
 from tests.dissector.storage.servers import BUCKET, SECRET, failing_bucket
 from tests.reports import SOME_RULES
-
-__all__ = ["no_plots"]
 
 SAMPLES = Path(__file__).parents[3] / "captures/pulsar-apache"
 CAPTURES = [str(SAMPLES / f"{name}.pcap") for name in ("java-j24_unload", "java-j12_nack")]
