@@ -11,6 +11,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dissector.capture.reader import CaptureReader
@@ -93,8 +96,29 @@ def wire(mtu: int = 65_535) -> Iterator[Wire]:
 
 
 @contextmanager
+def _one_thread_of_arrow() -> Iterator[None]:
+    """Threads that begin in a namespace stay there, and Arrow keeps those that read and write, to
+    stores too, for all that comes: one of before does all the work meanwhile."""
+    with tempfile.NamedTemporaryFile() as file:
+        pq.write_table(pa.table({"column": [1]}), file.name)
+        pq.read_table(file.name, pre_buffer=True)
+    count = pa.io_thread_count()
+    pa.set_io_thread_count(1)
+    try:
+        yield
+    finally:
+        pa.set_io_thread_count(count)
+
+
+@contextmanager
 def inside(pair: Wire) -> Iterator[None]:
     """This thread is in the namespace while the body runs."""
+    with _one_thread_of_arrow(), _inside(pair):
+        yield
+
+
+@contextmanager
+def _inside(pair: Wire) -> Iterator[None]:
     before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     there = os.open(f"/run/netns/{pair.namespace}", os.O_RDONLY)
     try:
