@@ -77,6 +77,9 @@ within ten seconds, on both sides of the border."""
 LIFE: Final = """
 Behind the border a broker sends signs of life alone, four zero bytes each: nothing tells that they
 are frames."""
+CHAIN: Final = """
+A client looked a topic up before the border and opened it behind, on another connection: the chain
+of its steps begins behind the border, and all lists of chains are of other ones."""
 
 CUT: Final = ("cut", "order", "processes")
 KNOWN_IN_REPORTS: Final[dict[str, dict[str, int]]] = {
@@ -84,6 +87,12 @@ KNOWN_IN_REPORTS: Final[dict[str, dict[str, int]]] = {
         "py-consume_polling.pcap anywhere": 3,
         **{f"py-eventstore_txn_offsets.pcap {way}": 4 for way in CUT},
         **{f"go-ipv6_loopback.pcap {way}": 1 for way in CUT},
+        "cpp-s12_seek.pcap both": 1,
+    },
+    CHAIN: {
+        **{f"cpp-s15_errors.pcap {way}": 71 for way in (*CUT, "anywhere")},
+        "cpp-s15_errors.pcap connections": 95,
+        "cpp-s15_errors.pcap both": 115,
     },
     LIFE: {
         **{f"go-consume_polling.pcap {way}": 2 for way in CUT},
