@@ -15,6 +15,7 @@ _LZ4: Final = 0x04224D18
 _XERIAL: Final = 0x82534E41  # 0x82 and "SNA"
 _XERIAL_HEADER: Final = 20  # with the size of the first block
 _UNTOLD: Final = 1 << 40
+_SIZE_BYTES: Final = 16  # of a literal's size: of longer ones the beginning is not looked at
 
 
 class BodyShape(enum.IntEnum):
@@ -115,9 +116,12 @@ def _lz4_literal(data: ByteArray, at: int, end: int) -> Literal:
     size = byte(data, cursor) >> 4
     cursor += 1
     if size == 15:
+        first = cursor
         while cursor < end and byte(data, cursor) == 0xFF:
             size += 0xFF
             cursor += 1
+        if cursor - first > _SIZE_BYTES:
+            return Literal(-1, -1, -1)
         if cursor >= end:
             return Literal(end, end, end)
         size += byte(data, cursor)

@@ -18,6 +18,7 @@ from dissector.protocols.cursus.batches import BatchLayout
 from dissector.protocols.cursus.body_starts import (
     MAX_TOPIC_BYTES,
     BodyShape,
+    Literal,
     literal_of,
     shape_of,
 )
@@ -256,6 +257,8 @@ def _judge_plain(
 ) -> int:
     """A body that is not compressed: 1 it dispatches, 0 more bytes are needed, -1 it does not."""
     first = byte(data, at)
+    if level == strictness.ALONE and first != 0xBA:
+        return -1
     if first == 0xBA:
         if end - at < 2:
             return 0 if end < body_end else -1
@@ -276,20 +279,18 @@ def _judge_plain(
 
 @inlined
 def _judge_literal(
-    data: ByteArray, at: int, end: int, body_end: int, direction: int, shape: int
+    data: ByteArray, literal: Literal, end: int, body_end: int, direction: int, level: int
 ) -> int:
     """A compressed body, by its literal, which must dispatch as a body."""
-    literal = literal_of(data, at, end, shape)
     if literal.at < 0:
         return -1
     if literal.at >= end:
-        return 0 if end < body_end and end - at < _WINDOW else -1
+        return 0 if end < body_end else -1
     first = byte(data, literal.at)
     if first != 0xBA and first != 0x00:
         return -1  # texts are too short to tell
-    judged = _judge_plain(
-        data, literal.at, min(end, literal.stop), literal.body_end, direction, strictness.FIRST
-    )
+    stop, level = min(end, literal.stop), max(level, strictness.FIRST)
+    judged = _judge_plain(data, literal.at, stop, literal.body_end, direction, level)
     # A literal that ends before it tells anything is none of a body: compressors begin with a
     # long one. Bytes of a Pulsar frame's sizes would pass for such a block.
     return -1 if judged == 0 and (literal.stop <= end or end == body_end) else judged
@@ -316,7 +317,8 @@ def _judge_body(
         if level >= strictness.FIRST or not _is_text(data, at, end):
             return -1
         return 1 if end == body_end or end - at >= _WINDOW - 20 else 0
-    return _judge_literal(data, at, end, body_end, direction, shape)
+    literal = literal_of(data, at, end, shape)
+    return _judge_literal(data, literal, end, body_end, direction, level)
 
 
 @inlined
@@ -340,15 +342,6 @@ def _judge_empty(data: ByteArray, offset: int, end: int, direction: int, level: 
             judged = _judge_body(data, at, seen, at + size, direction, level)
             return LENGTH_BYTES if judged == 1 else judged
     return 0 if at - offset < _WINDOW else -1
-
-
-@inlined
-def _body_begin(data: ByteArray, at: int, end: int) -> int:
-    """Where the first byte of a body stands as it was before it was compressed, -1 if nowhere."""
-    shape = shape_of(data, at, end)
-    if shape in (BodyShape.LZ4_FRAME, BodyShape.XERIAL, BodyShape.OTHER):
-        return int(literal_of(data, at, end, shape).at)
-    return at
 
 
 def check_header(
@@ -379,14 +372,6 @@ def check_header(
     at = offset + LENGTH_BYTES
     body_end = at + size
     seen = min(end, body_end, at + _WINDOW + LENGTH_BYTES)
-    if is_strict == strictness.ALONE:
-        if seen - at < 8 and seen < body_end:
-            return 0  # what marks a compressed body is so long
-        begin = _body_begin(data, at, seen)
-        if begin < 0 or seen - begin < 2:
-            return 0 if begin >= 0 and seen < body_end and seen - at < _WINDOW else -1
-        if be16(data, begin) != batches.MAGIC:
-            return -1
     judged = _judge_body(data, at, seen, body_end, direction, is_strict)
     return size + LENGTH_BYTES if judged == 1 else judged
 
@@ -402,7 +387,8 @@ def prove_frame(data: ByteArray, offset: int, length: int) -> int:
     if shape in (BodyShape.ENVELOPE, BodyShape.TEXT, BodyShape.JSON):
         judged = _judge_plain(data, at, end, end, UNKNOWN_DIRECTION, strictness.OWN)
     else:
-        judged = _judge_literal(data, at, end, end, UNKNOWN_DIRECTION, shape)
+        literal = literal_of(data, at, end, shape)
+        judged = _judge_literal(data, literal, end, end, UNKNOWN_DIRECTION, strictness.FIRST)
     return 1 if judged == 1 else 0
 
 

@@ -30,7 +30,7 @@ from dissector.limits import RESYNC_HOLD_BYTES, RESYNC_HOLD_MS
 from dissector.protocols import strictness
 from dissector.protocols.framing import search_state
 from dissector.protocols.framing.range_pool import BufferedRanges
-from dissector.stream.columns import RangeKind
+from dissector.stream.columns import STARTS_PACKET, RangeKind
 from dissector.tables import ABSENT
 
 
@@ -354,12 +354,8 @@ def tells_protocol(buffer: Searched, rule: Rule, is_end: int) -> bool:
         return True
     if search[search_state.PROOFS] == 0 and _judge(buffer, start, end, rule, strictness.OWN) <= 0:
         return False
-    is_all = (
-        search[search_state.AT] == 0
-        and rule.skipped == 0
-        and search[search_state.TO_GO] == 0
-        and search[search_state.IS_OPEN] == 0
-    )
+    is_whole = search[search_state.TO_GO] == 0 and search[search_state.IS_OPEN] == 0
+    is_all = start == 0 and rule.skipped == 0 and is_whole
     return bool(search[search_state.FRAMES] > 1 or (is_end == 1 and is_all))
 
 
@@ -414,19 +410,22 @@ def _have_uneven_sizes(first: int, second: int) -> bool:
 @kernel
 def _begin_packets(buffer: Searched) -> bool:
     """Whether three frames of a chain begin packets, few of which are tiny."""
-    search = buffer.search
-    start, middle, end = (
-        search[search_state.AT],
-        search[search_state.SECOND],
-        search[search_state.THIRD],
-    )
+    search, ranges = buffer.search, buffer.ranges
+    start, middle = search[search_state.AT], search[search_state.SECOND]
+    end = search[search_state.THIRD]
     if not _have_uneven_sizes(middle - start, end - middle):
         return False
-    begun = packets = 0
-    for offset in range(start, end + 1):
-        if buffer.marks[offset] & BEGINS_PACKET:
-            begun += offset in (start, middle, end)
-            packets += offset < end
+    offset = begun = packets = 0
+    row = buffer.first
+    for _ in range(buffer.row_count):
+        if offset > end:
+            break
+        if ranges.kind[row] == RangeKind.DATA and ranges.length[row] > 0:
+            if ranges.flags[row] & STARTS_PACKET:
+                begun += offset in (start, middle, end)
+                packets += start <= offset < end
+            offset += ranges.length[row]
+        row = ranges.next[row]
     return begun == 3 and packets <= _FEW_PACKETS + (end - start) // _TINY_PACKET_BYTES
 
 

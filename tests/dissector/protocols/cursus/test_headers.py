@@ -1,6 +1,7 @@
 """Frame headers: what dispatches, what does not, and that more bytes never change a verdict."""
 
 import gzip
+import random
 import struct
 
 import cramjam
@@ -24,6 +25,7 @@ prove_frame = kernel(headers.prove_frame)
 one_way = kernel(headers.one_way)
 pulsar_check = kernel(pulsar_headers.check_header)
 
+NOISE = [cursus.Record(payload=random.Random(1).randbytes(9000))]  # no compressor makes less of it
 FRAMES = {
     **{name: cursus.vector(name) for name in cursus.VECTORS if name != "keepalive"},
     "bare": cursus.bare("STREAM topic=t1 partition=0 group=g"),
@@ -35,6 +37,7 @@ FRAMES = {
     "indented json": cursus.bare('{\n  "status": "OK",\n  "topic": "a"}'),
     "gzip": cursus.frame(gzip.compress(cursus.batch_body(cursus.records(3)))),
     "lz4": cursus.frame(lz4.frame.compress(cursus.batch_body(cursus.records(3)))),
+    "lz4 of noise": cursus.frame(lz4.frame.compress(cursus.batch_body(NOISE))),
     "snappy": cursus.frame(
         bytes(cramjam.snappy.compress_raw(cursus.batch_body(cursus.records(3))))
     ),
