@@ -1,25 +1,28 @@
 """Whatever a capture lacks, its beginning or packets: its frames are frames of the whole."""
 
 import gzip
-import json
 import random
 import struct
 from collections import Counter
 from functools import cache
 
+import lz4.frame
 import pytest
 
 from tests.anycut import bytes_of, rows_of
 from tests.choosing import examples
 from tests.dissector.joining.cutting import packets, parts
 from tests.dissector.observed import CAPTURES, CURSUS_CASES, Tables, few_cases, name_of
-from tests.hard.tape import Tape, capture, commands, dissected
+from tests.hard.tape import Tape, capture, dissected
 from tests.wire import cursus
 from tests.wire.captures import Record
+from tests.wire.packets import BROKER
 
 BEGINNINGS = examples(40, 6)
 # Payloads as clients send them: what looks like an answer or a command, alone or in a batch.
-PAYLOADS = (b"m-04001", b"OK", b"LIST", b"4", json.dumps({"order": 7, "state": "new"}).encode())
+PAYLOADS = (
+    b"m-04001", b"OK", b"LIST", b"4", b"ERROR: no disk", b'{"status": "new", "order": 7}',
+)  # fmt: skip
 
 
 def framed(tables: Tables) -> Counter[tuple]:
@@ -94,12 +97,22 @@ def test_a_compressed_batch_is_the_frame_and_not_what_its_first_bytes_say() -> N
     assert 715 in {row["frame_bytes"] for row in behind["frames"] if row["command"] == "BATCH"}
 
 
-def said(to_broker: bool, payload: bytes, layout: str) -> list[bytes]:
-    """What one side says: three batches, and answers or commands among them."""
+def talk(to_broker: bool, payload: bytes, layout: str) -> list[tuple[bool, bytes]]:
+    """Batches of one side, and what the other one asks or answers."""
     records = cursus.records(40, payload=payload, offset=None if to_broker else 500)
-    batch = cursus.batch(records, layout=layout, acks=b"1")
-    other = cursus.bare("COMMIT topic=t1" if to_broker else "OK")
-    return [batch, batch, other, batch]
+    batch = to_broker, cursus.batch(records, layout=layout, acks=b"1")
+    if to_broker:
+        other = False, cursus.ack(39, 1, 40)
+        return [batch, other, batch, other, (True, cursus.bare("COMMIT topic=t1")), batch, other]
+    other = True, cursus.bare("CONSUME topic=t1 partition=0 offset=500")
+    return [other, batch, other, batch, other, (False, cursus.bare("OK")), batch]
+
+
+def found_behind(lost: int, tape: Tape) -> Counter[tuple[str, int]]:
+    """The frames of a capture without the first packets of a tape."""
+    shown = [each for each in tape.packets if each.payload][lost:]
+    tables = dissected(capture([Record(each.ts_ns, tape.whole(each)) for each in shown]))
+    return Counter((row["direction"], row["frame_bytes"]) for row in tables.get("frames", []))
 
 
 @pytest.mark.parametrize("layout", cursus.LAYOUTS)
@@ -110,15 +123,41 @@ def test_what_is_left_of_a_batch_holds_no_frames(layout: str, payload: bytes, ms
     chain ends where the batch does; only where one happens to begin a packet nothing tells it from
     a frame."""
     for to_broker in (True, False):
-        frames = said(to_broker, payload, layout)
-        tape = Tape(mss=mss)
-        for frame in frames:
-            tape.say(to_broker, frame)
-        lost = len(frames[0]) // mss // 3
-        shown = [each for each in tape.packets if each.payload][lost:]
-        tables = dissected(capture([Record(each.ts_ns, tape.whole(each)) for each in shown]))
-        found = Counter(row["frame_bytes"] for row in tables["frames"])
-        assert not found - Counter(map(len, frames)), (to_broker, commands(tables))
+        tape = Tape(mss=mss, broker=(BROKER, 9000))
+        said = talk(to_broker, payload, layout)
+        for side, frame in said:
+            tape.say(side, frame)
+        frames = Counter(("to_broker" if side else "to_client", len(frame)) for side, frame in said)
+        first = len(said[0][1]) if to_broker else len(said[0][1]) + len(said[1][1])
+        found = found_behind(first // mss // 3, tape)
+        assert found and not found - frames, to_broker
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_zeros_that_do_not_begin_a_packet_are_no_signs_of_life(payload: bytes) -> None:
+    """The last record's length happens to begin a packet: behind it come its payload, and zeros."""
+    for to_broker in (True, False):
+        tape = Tape(broker=(BROKER, 9000))
+        said = talk(to_broker, payload, "cur")
+        at = next(number for number, (side, _) in enumerate(said) if side is to_broker)
+        cut = len(said[at][1]) - 16 - len(payload) - 4
+        tape.say(to_broker, said[at][1][:cut])
+        tape.say(to_broker, said[at][1][cut:])
+        for side, frame in said[at + 1 :]:
+            tape.say(side, frame)
+        found = found_behind(1, tape)
+        assert found and not [size for _, size in found if size == 4], found
+
+
+def test_a_mark_of_compression_tells_no_protocol() -> None:
+    """Others compress as well: only what a body begins with tells, where that is there."""
+    packed = lz4.frame.compress(random.Random(2).randbytes(90))
+    tape = Tape(broker=(BROKER, 9000))
+    for size in (4, 8, 14, 40):
+        tape.say(True, cursus.frame(packed)[: 4 + size])
+        (row,) = dissected(capture(tape.records()))["connections"]
+        assert row["protocol"] == "unknown", size
+        tape = Tape(broker=(BROKER, 9000))
 
 
 def test_a_batch_that_is_cut_counts_no_more_messages_than_fit() -> None:

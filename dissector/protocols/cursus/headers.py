@@ -14,7 +14,6 @@ from dissector.limits import MAX_CURSUS_BODY_BYTES
 from dissector.protocols import strictness
 from dissector.protocols.columns import TO_BROKER, TO_CLIENT, UNKNOWN_DIRECTION
 from dissector.protocols.cursus import batches
-from dissector.protocols.cursus.batches import BatchLayout
 from dissector.protocols.cursus.body_starts import (
     MAX_TOPIC_BYTES,
     BodyShape,
@@ -68,7 +67,7 @@ def _is_text(data: ByteArray, at: int, end: int) -> bool:
 
 
 @inlined
-def _judge_batch(data: ByteArray, at: int, end: int, body_end: int, level: int) -> int:
+def _judge_batch(data: ByteArray, at: int, end: int, body_end: int) -> int:
     if body_end - at < _SMALLEST_BATCH:
         return -1
     if end - at < 4:
@@ -78,29 +77,7 @@ def _judge_batch(data: ByteArray, at: int, end: int, body_end: int, level: int) 
         return -1
     if not _is_topic(data, at + 4, min(end, at + 4 + size)):
         return -1
-    if end - at <= min(4 + size, _WINDOW):
-        return 0
-    if level >= strictness.INSIDE and not _may_hold_its_records(data, at, end, body_end):
-        return -1
-    return 1
-
-
-@inlined
-def _may_hold_its_records(data: ByteArray, at: int, end: int, body_end: int) -> bool:
-    """Whether a batch is as long as the number of its records demands, as far as that can be seen.
-
-    Compressors copy a batch's beginning as it is, and go on with other bytes.
-    """
-    behind_topic = at + 4 + be16(data, at + 2)
-    if end - behind_topic < 5 or end - behind_topic < 26 + byte(data, behind_topic + 4):
-        return True
-    if batches.read_head(data, at, end, BatchLayout.SEED).records_at >= 0:
-        return True
-    for layout in (BatchLayout.CURRENT, BatchLayout.V010):
-        head = batches.read_head(data, at, end, layout)
-        if head.records_at >= 0 and batches.may_hold(head, body_end):
-            return True
-    return False
+    return 1 if end - at > min(4 + size, _WINDOW) else 0
 
 
 @inlined
@@ -212,7 +189,7 @@ def _judge_answer(data: ByteArray, at: int, end: int, body_end: int, level: int)
         if have > 2 and not is_blank(byte(data, at + 2)):
             return -1
         return 1 if level < strictness.INSIDE else _has_argument(data, at, end, body_end, level)
-    if _is_error(data, at, end):
+    if _is_error(data, at, end) and level < strictness.INSIDE:
         if have < 6:
             return -1 if is_whole else 0
         after = byte(data, at + 5)
@@ -223,11 +200,8 @@ def _judge_answer(data: ByteArray, at: int, end: int, body_end: int, level: int)
 
 
 @inlined
-def _judge_json(
-    data: ByteArray, at: int, end: int, body_end: int, direction: int, level: int
-) -> int:
-    """An object or a list; where the direction is not known or no payload will do, one whose first
-    key tells an answer.
+def _judge_json(data: ByteArray, at: int, end: int, body_end: int, direction: int) -> int:
+    """An object or a list; where the direction is not known, one whose first key tells an answer.
 
     Those keys are status, success and error: their first four letters are enough.
     """
@@ -237,7 +211,7 @@ def _judge_json(
         return 0 if end < body_end else -1
     first = byte(data, at)
     second = byte(data, at + 1)
-    if direction == TO_CLIENT and level < strictness.OWN:
+    if direction == TO_CLIENT:
         if first == 0x7B:
             return 1 if second in (0x22, 0x7D) or is_blank(second) else -1
         return 1 if second in (0x7B, 0x22, 0x5D) else -1
@@ -262,12 +236,13 @@ def _judge_plain(
     if first == 0xBA:
         if end - at < 2:
             return 0 if end < body_end else -1
-        is_batch = be16(data, at) == batches.MAGIC
-        return _judge_batch(data, at, end, body_end, level) if is_batch else -1
+        return _judge_batch(data, at, end, body_end) if be16(data, at) == batches.MAGIC else -1
     if first == 0x00:
         return _judge_envelope(data, at, end, body_end, direction, level)
     if first == 0x7B or first == 0x5B:
-        return _judge_json(data, at, end, body_end, direction, level)
+        if level >= strictness.INSIDE:
+            return -1  # payloads mostly are
+        return _judge_json(data, at, end, body_end, direction)
     answer = -1
     if direction != TO_BROKER:
         answer = _judge_answer(data, at, end, body_end, level)

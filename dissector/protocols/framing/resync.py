@@ -346,12 +346,10 @@ def tells_protocol(buffer: Searched, rule: Rule, is_end: int) -> bool:
         return True
     search = buffer.search
     start = search[search_state.AT]
-    gap = _gap_behind(buffer, search[search_state.RESUME_GAP])
-    end = _gap_at(buffer, gap)
+    end = _gap_at(buffer, _gap_behind(buffer, search[search_state.RESUME_GAP]))
     judged = _judge(buffer, start, end, rule, strictness.ALONE)
-    is_cut = gap != ABSENT or rule.is_final == 1
-    if judged > 0 or (judged == 0 and is_cut and end - start >= HEADER_EVIDENCE):
-        return True
+    if judged > 0 or (judged == 0 and search[search_state.FRAMES] == 0):
+        return True  # what is there of a header that is cut was evidence enough
     if search[search_state.PROOFS] == 0 and _judge(buffer, start, end, rule, strictness.OWN) <= 0:
         return False
     is_whole = search[search_state.TO_GO] == 0 and search[search_state.IS_OPEN] == 0
