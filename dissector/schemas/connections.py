@@ -148,8 +148,8 @@ TABLE: Final = Table(
         number(
             "handshake_rtt_ns",
             "ns",
-            "From the SYN to the acknowledgement of the SYN-ACK.",
-            "the handshake is not in the capture",
+            "From the SYN to the acknowledgement of the SYN-ACK, a packet of its own.",
+            "the handshake is not in the capture, or it was acknowledged by the first data",
         ),
         name("history", "What happened, in Zeek's letters; upper case is from the opener."),
         name(

@@ -313,14 +313,18 @@ def confirm_start(state: StreamState, direction_index: int, segment: Segment) ->
 
 @inlined
 def measure_handshake(connections: Connections, direction_index: int, segment: Segment) -> None:
-    """Measure the handshake if this is the opener's first packet after the SYN-ACK, its end."""
+    """Measure the handshake if this is the opener's first packet after the SYN-ACK, its end.
+
+    One with data came when there was something to send: its handshake's own is not in the capture,
+    or was held back for it (Linux sends none where a write is pending).
+    """
     connection = direction_index >> 1
     if not connections.rtt_pending[connection]:
         return
     if connections.opener[connection] == direction_index & 1 and segment.flags & records.TCP_ACK:
         connections.rtt_pending[connection] = 0
         elapsed = segment.ts_ns - connections.syn_ts_ns[connection]
-        if segment.ts_ns != NULL and elapsed >= 0:
+        if segment.ts_ns != NULL and elapsed >= 0 and segment.wire_bytes == 0:
             connections.handshake_rtt_ns[connection] = elapsed
 
 

@@ -43,7 +43,7 @@ def test_any_one_packet_of_the_handshake_may_be_missing(lost: int) -> None:
     row = released.connections[0]
     assert (row["ports"], row["opener"]) == ([40000, 6650], 0)
     assert [endpoint_index["isn"] for endpoint_index in row["sides"]] == [1000, 5000]
-    assert row["handshake_rtt_ns"] == (NULL if lost < 2 else 10_000_000)
+    assert row["handshake_rtt_ns"] == NULL  # the first data says when there was some
 
 
 def test_a_lost_start_behind_a_syn_is_a_gap() -> None:
