@@ -489,4 +489,6 @@ class TlsConnection:
         if missing == reasons.PARTLY:  # there are keys of the other direction
             self._give_up(side)
             return False
+        if missing == reasons.NO_HELLO and not self._sides[1 - side.index].overhead:
+            return False  # the other side's packets may come later, its hello with them
         return self._refuse(missing)

@@ -13,6 +13,9 @@ from tests.anycut import bytes_of, rows_of
 from tests.choosing import examples
 from tests.dissector.joining.cutting import packets, parts
 from tests.dissector.observed import CAPTURES, CURSUS_CASES, Tables, few_cases, name_of
+from tests.dissector.tls.seen import CAPTURES as TLS
+from tests.dissector.tls.seen import seen
+from tests.hard.damage import Tap
 from tests.hard.tape import Tape, capture, dissected
 from tests.wire import cursus
 from tests.wire.captures import Record
@@ -41,10 +44,13 @@ def whole(name: str) -> tuple[bytes, Counter[tuple]]:
 
 
 def invented(damaged: bytes, frames: Counter[tuple]) -> Counter[tuple]:
-    """The frames of a damaged capture that the whole does not have. Of a frame of which little is
-    there the command is not known."""
+    """The frames of a damaged capture that the whole does not have."""
+    return more(framed(rows_of(damaged)), frames)
+
+
+def more(found: Counter[tuple], frames: Counter[tuple]) -> Counter[tuple]:
+    """Frames that others lack. Of one of which little is there the command is not known."""
     sizes = Counter((*key[:2], key[3]) for key in frames.elements())
-    found = framed(rows_of(damaged))
     unread = Counter({(*key[:2], key[3]): count for key, count in found.items() if not key[2]})
     return Counter({key: n for key, n in found.items() if key[2]}) - frames or unread - sizes
 
@@ -87,6 +93,24 @@ def test_frames_of_a_capture_that_lacks_something_are_frames_of_the_whole(name: 
         clipped(200, without(0.1, draw, records)),
     ):
         assert not invented(header + b"".join(shown), frames)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in TLS.glob("*.keys")))
+def test_frames_inside_tls_are_frames_of_the_whole(name: str) -> None:
+    """Copies and late packets lose none, also where the server's hello comes first."""
+    data, keys = bytes_of(TLS / f"{name}.pcap"), (TLS / f"{name}.keys").read_bytes()
+    tap = Tap.read(data)
+    frames = framed(seen(data, keys).tables)
+    assert frames
+    draw = random.Random(name)
+    for seed in range(BEGINNINGS):
+        for late in (tap.shuffled(2.0, seed), tap.doubled(0.3, seed)):
+            assert framed(seen(late.bytes(), keys).tables) == frames, seed
+        behind = parts(data, [draw.randrange(1, len(tap.records) - 1)])
+        snapped = tap.snapped(draw.choice((60, 200, 500, 1000)))
+        for damaged in (*behind, tap.without(0.1, seed).bytes(), snapped.bytes()):
+            found = seen(damaged, keys).tables
+            assert "frames" not in found or not more(framed(found), frames), seed
 
 
 def test_a_compressed_batch_is_the_frame_and_not_what_its_first_bytes_say() -> None:
