@@ -1,8 +1,9 @@
 """Rules over totals: what the numbers of a report say of the capture, that all is well, too.
 
 Their table `totals` has a row for each thing that is judged (a capture, or all captures together):
-`place`, `is_evident`, and the sections of report.json as columns: `coverage.total.gaps`. Counts by
-name are maps, whose numbers and those of other groups are `counts['name']`; lists are lists.
+`place`, `is_evident`, `is_of_time` (times are left out), and the sections of report.json as
+columns: `coverage.total.gaps`. Counts by name are maps, whose numbers and those of other groups are
+`counts['name']`; lists are lists.
 Whatever engine counted, DuckDB asks these rules.
 """
 
@@ -27,6 +28,7 @@ from dissector.findings.loading import (
 from dissector.findings.querying import OverFrames
 from dissector.limits import MAX_JUDGED_ROWS
 from dissector.queries.catalogue import MAY_FAIL
+from dissector.queries.selection import Selection
 from dissector.schemas.text import text_array
 
 # Sections that rules may read; `closing` is of reports over several captures alone.
@@ -166,6 +168,8 @@ def _totals(judged: Sequence[Judged], words: frozenset[str]) -> pa.Table:
     if "coverage" in columns:
         shares = [one.report["coverage"]["total"]["decoded_share_of_recognised"] for one in judged]
         columns["is_evident"] = _numbers([share is None or share >= _EVIDENT for share in shares])
+    selected = [Selection.of_json(one.report.get("selection")) for one in judged]
+    columns["is_of_time"] = _numbers([one.is_of_time for one in selected])
     return pa.table(columns)
 
 

@@ -28,6 +28,7 @@ from functools import cache
 from importlib import resources
 from typing import Final, NamedTuple
 
+from dissector.queries.selection import OF_ALL_TIMES
 from dissector.schemas import SCHEMA_VERSION
 
 # Names of queries that may fail begin so. What they would have found is missing then: their one row
@@ -150,10 +151,21 @@ def views(file: str) -> tuple[SharedView, ...]:
 
 
 @cache
-def shared_views() -> tuple[SharedView, ...]:
-    """The views that queries share, in the order in which they can be made."""
+def shared_views(*, is_of_time: bool = False) -> tuple[SharedView, ...]:
+    """The views that queries share, in the order in which they can be made.
+
+    Args:
+        is_of_time: a time is selected: tables of all times are there, too (`selection`). Else each
+            table has the rows of all times, and is read by its own name.
+    """
     files = ("shared_views.sql", "permits.sql", "consuming.sql", "subjects.sql")
-    return tuple(view for file in files for view in views(file))
+    if is_of_time:
+        return tuple(view for file in (*files[:3], "around.sql", files[3]) for view in views(file))
+    return tuple(
+        view._replace(query=view.query.replace(OF_ALL_TIMES, ""))
+        for file in files
+        for view in views(file)
+    )
 
 
 @cache

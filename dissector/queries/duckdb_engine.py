@@ -17,6 +17,7 @@ from dissector.limits import SUB_BUCKET_BITS, SUB_BUCKETS
 from dissector.queries.catalogue import MAY_FAIL, SharedView, shared_views, used_views
 from dissector.queries.known_rows import KnownRows
 from dissector.queries.needed_rows import Need
+from dissector.queries.selection import EVERYTHING
 
 if TYPE_CHECKING:
     import duckdb
@@ -49,6 +50,7 @@ FUNCTIONS: Final = (
     "+ (a >> CAST(histogram_octave(a) AS INT)) END",
     "micros(a) AS epoch_us(a)",
     "items(a) AS len(a)",
+    *EVERYTHING.functions(),
     # String.hashCode without its sign, over UTF-16 units: its value with one code point more.
     "java_hash(a) AS 2147483647 & list_reduce(list_transform(string_split(a, ''), "
     "lambda c: CAST(unicode(c) AS BIGINT)), lambda s, c: 4294967295 & CASE WHEN c < 65536 "
@@ -76,9 +78,13 @@ def connect() -> "duckdb.DuckDBPyConnection":
     connection.execute("SET autoinstall_known_extensions = false")
     connection.execute("SET temp_directory = ''")
     connection.execute("SET GLOBAL TimeZone = 'UTC'")  # of its cursors, too
-    for function in FUNCTIONS:
-        connection.execute(f"CREATE MACRO {function}")
+    define(connection, FUNCTIONS)
     return connection
+
+
+def define(connection: "duckdb.DuckDBPyConnection", functions: Iterable[str]) -> None:
+    """Functions of SQL, in the place of those of their names."""
+    connection.execute("; ".join(f"CREATE OR REPLACE MACRO {each}" for each in functions))
 
 
 class DuckdbEngine:
@@ -102,6 +108,7 @@ class DuckdbEngine:
         self._threads = threads
         self._kind = "VIEW"
         self._kinds: dict[str, str] = {}  # of what has a name: VIEW or TABLE
+        self._functions = EVERYTHING.functions()
         self._known = KnownRows(self._tell, self._make)
         self._lazy: dict[str, SharedView] = {}  # shared views that were not read yet
         self._lent: dict[str, _Lent] = {}
@@ -137,6 +144,14 @@ class DuckdbEngine:
         self._connection.unregister("registered")
         self._known.set_count(name, rows.num_rows)
         self._known.forget()
+
+    def define(self, functions: Iterable[str]) -> None:
+        """Functions of SQL, in the place of those of their names."""
+        functions = tuple(functions)
+        if functions != self._functions:
+            self._functions = functions
+            define(self._connection, functions)
+            self._known.forget()
 
     def lend(self, name: str, rows: "pa.Table") -> None:
         """A table that is read where it lies, until another one has its name. By one thread: other

@@ -1,4 +1,6 @@
--- Views over the balance of permits of consumers, one row of `permits` after the other.
+-- Views over the balance of permits of consumers, one row of `permits` after the other. What a balance
+-- means depends on the rows around it, so all of them are read, whatever time is selected, and what
+-- lasts counts with its part in that time.
 -- The rows of a consumer (one incarnation) are in order of their frames; a reset without a frame is
 -- last. It is active from its first grant above zero until a reset, while its balance is known.
 
@@ -40,7 +42,7 @@ FROM (
       CASE WHEN event = 'grant' AND delta > 0 THEN delta END,
       CASE WHEN event = 'grant' AND delta > 0 THEN coalesce(order_no, 1152921504606846976) END
     ) AS first_grant
-  FROM permits
+  FROM permits_of_all_times
   GROUP BY capture, connection_id, consumer_id, incarnation
 ) AS p
 LEFT JOIN late_consumers AS n
@@ -58,7 +60,7 @@ SELECT
   c.consumer_no, p.frame_no, p.ts, p.delta, p.available_after, p.unacked_after,
   coalesce(p.order_no, 1152921504606846976) * 4
   + CASE p.event WHEN 'delivery' THEN 0 WHEN 'grant' THEN 1 ELSE 2 END AS place
-FROM permits AS p
+FROM permits_of_all_times AS p
 ANTI JOIN twins AS t ON t.capture = p.capture AND t.connection_id = p.connection_id
 JOIN permit_consumers AS c
   ON c.capture = p.capture AND c.connection_id = p.connection_id
@@ -122,19 +124,24 @@ JOIN permit_consumers AS c ON c.consumer_no = b.consumer_no;
 
 -- permit_sums: a consumer's grants, deliveries and balance; times in µs
 -- materialized
--- occupied: used permits times the time they were.
+-- occupied: used permits times the time they were. A balance counts where it lasts into the time that
+-- is selected, its change where it happened in it.
 SELECT
   c.consumer_no,
-  count(CASE WHEN c.kind = 1 THEN 1 END) AS grants,
-  sum(CASE WHEN c.kind = 1 THEN c.delta END) AS granted,
-  count(CASE WHEN c.kind = 0 THEN 1 END) AS deliveries,
-  sum(CASE WHEN c.kind = 0 THEN try_subtract(0, c.delta) END) AS delivered,
+  count(CASE WHEN c.kind = 1 AND c.is_in THEN 1 END) AS grants,
+  sum(CASE WHEN c.kind = 1 AND c.is_in THEN c.delta END) AS granted,
+  count(CASE WHEN c.kind = 0 AND c.is_in THEN 1 END) AS deliveries,
+  sum(CASE WHEN c.kind = 0 AND c.is_in THEN try_subtract(0, c.delta) END) AS delivered,
   count(CASE WHEN c.is_known THEN 1 END) AS known_rows,
   count(CASE WHEN c.kind <> 2 AND NOT c.is_known THEN 1 END) AS unknown_rows,
-  sum(CASE WHEN c.kind = 1 AND c.is_known THEN c.delta END) AS known_granted,
-  sum(CASE WHEN c.kind = 0 AND c.is_known THEN try_subtract(0, c.delta) END) AS known_delivered,
+  sum(CASE WHEN c.kind = 1 AND c.is_known AND c.is_in THEN c.delta END) AS known_granted,
+  sum(CASE WHEN c.kind = 0 AND c.is_known AND c.is_in THEN try_subtract(0, c.delta) END)
+    AS known_delivered,
   min_by(
-    CASE WHEN c.is_known THEN try_subtract(c.available_after, coalesce(c.delta, 0)) END,
+    CASE
+      WHEN c.is_known
+        THEN try_subtract(c.available_after, CASE WHEN c.is_in THEN coalesce(c.delta, 0) ELSE 0 END)
+    END,
     CASE WHEN c.is_known THEN c.place END
   ) AS start_balance,
   max(c.first_grant) AS first_grant,
@@ -146,20 +153,39 @@ SELECT
   min(CASE WHEN c.is_known THEN c.available_after END) AS available_min,
   max(CASE WHEN c.is_known THEN c.available_after END) AS available_max,
   max(CASE WHEN c.kind <> 2 THEN c.unacked_after END) AS unacked_max,
-  max(CASE WHEN c.kind = 1 THEN c.at_us END) AS last_grant_us,
+  max(CASE WHEN c.kind = 1 AND c.is_in THEN c.at_us END) AS last_grant_us,
   max_by(c.available_after, CASE WHEN c.available_after IS NOT NULL THEN c.place END)
     AS available_last,
   max_by(c.unacked_after, CASE WHEN c.unacked_after IS NOT NULL THEN c.place END) AS unacked_last
 FROM (
   SELECT
-    p.*, n.first_grant,
+    p.*, n.first_grant, is_selected(p.at_us) AS is_in,
     p.kind <> 2 AND p.available_after IS NOT NULL AS is_known,
-    CASE WHEN p.is_open OR p.is_exhausted THEN greatest(p.until_us - p.at_us, 0) ELSE 0 END
+    CASE WHEN p.is_open OR p.is_exhausted THEN selected_us(p.at_us, p.until_us) ELSE 0 END
       AS passed_us
   FROM permit_changes AS p
   JOIN permit_consumers AS n ON n.consumer_no = p.consumer_no
 ) AS c
+WHERE c.is_in OR c.passed_us > 0
 GROUP BY c.consumer_no;
+
+-- consumer_latest: when a consumer got, and acknowledged, something last; times in µs
+SELECT
+  d.capture, d.connection_id, d.consumer_id, d.incarnation,
+  max(CASE WHEN is_selected(d.at_us) THEN d.at_us END) AS last_delivery_us,
+  max(CASE WHEN is_selected(d.acked_us) THEN d.acked_us END) AS last_ack_us,
+  min(CASE WHEN is_selected(d.at_us) AND d.outcome = 'unacked_at_end' THEN d.frame_no END)
+    AS oldest_unacked_frame_no
+FROM (
+  SELECT
+    capture, connection_id, consumer_id, incarnation, frame_no, outcome, micros(ts) AS at_us,
+    CASE
+      WHEN outcome = 'acked'
+        THEN try_subtract(micros(ts), floor_div(try_subtract(0, ack_latency_ns), 1000))
+    END AS acked_us
+  FROM deliveries_of_all_times
+) AS d
+GROUP BY d.capture, d.connection_id, d.consumer_id, d.incarnation;
 
 -- permit_spans: a time that an active consumer had no permits left, or had some and nothing came
 -- materialized
@@ -167,59 +193,64 @@ GROUP BY c.consumer_no;
 -- they begin with permits left, go on through grants, and end with anything else.
 -- is_ended: not so where the observation ended. confirmed: a delivery came within 250 ms after the
 -- grant that ended it, so that messages must have waited; null where no grant that left permits did.
-SELECT
-  n.capture, n.connection_id, n.consumer_id, n.incarnation, n.topic, n.subscription, s.consumer_no,
-  s.is_exhausted, s.is_ended,
-  s.frame_no AS start_frame_no, s.ts AS start_ts, s.at_us AS start_us,
-  CASE WHEN s.is_ended THEN s.end_frame_no END AS end_frame_no,
-  CASE WHEN s.is_ended THEN s.end_ts END AS end_ts,
-  CASE WHEN s.is_ended THEN s.end_us ELSE coalesce(s.end_until_us, s.until_us) END - s.at_us
-    AS lasted_us,
-  CASE
-    WHEN s.is_exhausted AND s.is_ended AND s.end_kind = 1 AND s.ends_open
-      THEN coalesce(s.verdict = 0 AND s.verdict_us - s.end_us <= 250000, FALSE)
-  END AS confirmed
+-- One that lasts into the time that is selected is there with all of its time.
+SELECT *
 FROM (
   SELECT
-    e.*,
-    lead(e.frame_no) OVER consumer AS end_frame_no,
-    lead(e.ts) OVER consumer AS end_ts,
-    lead(e.at_us) OVER consumer AS end_us,
-    lead(e.until_us) OVER consumer AS end_until_us,
-    lead(e.kind) OVER consumer AS end_kind,
-    lead(e.is_open) OVER consumer AS ends_open,
-    coalesce(
-      CASE
-        WHEN e.is_exhausted THEN NOT lead(e.is_exhausted) OVER consumer
-        ELSE lead(e.kind <> 1 OR NOT e.is_open) OVER consumer
-      END,
-      FALSE
-    ) AS is_ended,
-    lead(e.kind, 2) OVER consumer AS verdict,
-    lead(e.at_us, 2) OVER consumer AS verdict_us
-  FROM permit_changes AS e
-  -- A stall begins or ends; the first that is no grant behind one; the last row of a consumer. A
-  -- silence begins or ends, but for those that the next delivery ends at once. Between the ends of
-  -- a span there is no other of these but its consumer's last row.
+    n.capture, n.connection_id, n.consumer_id, n.incarnation, n.topic, n.subscription, s.consumer_no,
+    s.is_exhausted, s.is_ended,
+    s.frame_no AS start_frame_no, s.ts AS start_ts, s.at_us AS start_us,
+    CASE WHEN s.is_ended THEN s.end_frame_no END AS end_frame_no,
+    CASE WHEN s.is_ended THEN s.end_ts END AS end_ts,
+    CASE WHEN s.is_ended THEN s.end_us ELSE coalesce(s.end_until_us, s.until_us) END - s.at_us
+      AS lasted_us,
+    CASE
+      WHEN s.is_exhausted AND s.is_ended AND s.end_kind = 1 AND s.ends_open
+        THEN coalesce(s.verdict = 0 AND s.verdict_us - s.end_us <= 250000, FALSE)
+    END AS confirmed
+  FROM (
+    SELECT
+      e.*,
+      lead(e.frame_no) OVER consumer AS end_frame_no,
+      lead(e.ts) OVER consumer AS end_ts,
+      lead(e.at_us) OVER consumer AS end_us,
+      lead(e.until_us) OVER consumer AS end_until_us,
+      lead(e.kind) OVER consumer AS end_kind,
+      lead(e.is_open) OVER consumer AS ends_open,
+      coalesce(
+        CASE
+          WHEN e.is_exhausted THEN NOT lead(e.is_exhausted) OVER consumer
+          ELSE lead(e.kind <> 1 OR NOT e.is_open) OVER consumer
+        END,
+        FALSE
+      ) AS is_ended,
+      lead(e.kind, 2) OVER consumer AS verdict,
+      lead(e.at_us, 2) OVER consumer AS verdict_us
+    FROM permit_changes AS e
+    -- A stall begins or ends; the first that is no grant behind one; the last row of a consumer. A
+    -- silence begins or ends, but for those that the next delivery ends at once. Between the ends of
+    -- a span there is no other of these but its consumer's last row.
+    WHERE
+      e.is_exhausted <> e.was_exhausted OR e.is_last
+      OR (e.kind <> 1 AND e.is_behind_grant AND NOT e.was_exhausted)
+      OR (
+        e.is_open AND (e.kind <> 1 OR NOT e.was_open)
+        AND (e.is_before_grant OR e.until_us - e.at_us >= 1000000)
+      )
+      OR (
+        e.was_open AND (e.kind <> 1 OR NOT e.is_open)
+        AND (e.kind = 1 OR e.is_behind_grant OR e.is_behind_pause)
+      )
+    WINDOW consumer AS (
+      PARTITION BY e.consumer_no ORDER BY e.place ASC, e.at_us ASC NULLS LAST
+    )
+  ) AS s
+  JOIN permit_consumers AS n ON n.consumer_no = s.consumer_no
   WHERE
-    e.is_exhausted <> e.was_exhausted OR e.is_last
-    OR (e.kind <> 1 AND e.is_behind_grant AND NOT e.was_exhausted)
+    (s.is_exhausted AND NOT s.was_exhausted)
     OR (
-      e.is_open AND (e.kind <> 1 OR NOT e.was_open)
-      AND (e.is_before_grant OR e.until_us - e.at_us >= 1000000)
+      s.is_open AND (s.kind <> 1 OR NOT s.was_open)
+      AND (s.is_before_grant OR s.until_us - s.at_us >= 1000000)
     )
-    OR (
-      e.was_open AND (e.kind <> 1 OR NOT e.is_open)
-      AND (e.kind = 1 OR e.is_behind_grant OR e.is_behind_pause)
-    )
-  WINDOW consumer AS (
-    PARTITION BY e.consumer_no ORDER BY e.place ASC, e.at_us ASC NULLS LAST
-  )
-) AS s
-JOIN permit_consumers AS n ON n.consumer_no = s.consumer_no
-WHERE
-  (s.is_exhausted AND NOT s.was_exhausted)
-  OR (
-    s.is_open AND (s.kind <> 1 OR NOT s.was_open)
-    AND (s.is_before_grant OR s.until_us - s.at_us >= 1000000)
-  );
+) AS t
+WHERE reaches_selection(t.start_us, t.start_us + t.lasted_us);

@@ -8,7 +8,7 @@ no setting changeable, and statements that write files are refused before they r
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from functools import partial
@@ -22,13 +22,14 @@ from dissector.queries.catalogue import SharedView, shared_views, used_views, vi
 from dissector.queries.duckdb_engine import (
     all_rows,
     connect,
+    define,
     one_line,
     plain_rows,
     quoted,
     reading,
     unreadable,
 )
-from dissector.queries.selection import EVERYTHING, Selection
+from dissector.queries.selection import AROUND, EVERYTHING, OF_ALL_TIMES, Selection
 from dissector.queries.tables import columns_of, table_views
 from dissector.schemas import TABLES
 
@@ -65,9 +66,8 @@ _PATIENCE_SECONDS: Final = 3  # a function of one huge value hears no interrupt:
 DAY: Final = "day"  # of the first packet of a row's capture, by which files lie in folders
 _OF_DAY: Final = rf"/{DAY}=(\d{{4}}-\d\d-\d\d)/[^/]+/[^/]+$"
 _END: Final = "[^/]+/[^/]+/[^/]+$"
-_EMPTY: Final = (
-    "without_rows"  # the schema of tables that lend their columns where there are no files
-)
+# The schema of what users do not see: tables that lend columns where there are no files, views.
+_HIDDEN: Final = "hidden"
 
 
 def ready_views() -> tuple[SharedView, ...]:
@@ -75,17 +75,23 @@ def ready_views() -> tuple[SharedView, ...]:
     return views("views.sql")
 
 
-def expanded(query: str) -> str:
+def expanded(query: str, *, is_of_time: bool = False) -> str:
     """A query by itself: views of reports that it reads become part of it, in one WITH before it.
 
     A query that reads some must not begin with a WITH of its own; in parentheses it may.
+
+    Args:
+        is_of_time: a time is selected: rows of all times have a schema of their own.
     """
     if not used_views(query):
         return query
     known = {f"lake_{table}": f"SELECT * FROM main.{table}" for table in TABLES}
     known |= dict(table_views(has_others=False))
     known["units"] = "SELECT DISTINCT capture, capture AS unit FROM capture_files"  # none is joined
-    known |= {each.name: each.query for each in shared_views()}
+    for name in AROUND if is_of_time else ():
+        name_of_all = f"{name}{OF_ALL_TIMES}"
+        known[name_of_all] = known[name].replace(f"lake_{name}", f"{_HIDDEN}.{name_of_all}")
+    known |= {each.name: each.query for each in shared_views(is_of_time=is_of_time)}
     return _with_needed(query, known)
 
 
@@ -190,7 +196,7 @@ class Sandbox:
             self._connection.register_filesystem(self._ranges.filesystem())
             self._connection.execute("SET parquet_metadata_cache = true")
             self._connection.execute(f"SET threads = {STORE_REQUESTS}")  # which wait, mostly
-        self._connection.execute(f"CREATE SCHEMA {_EMPTY}")
+        self._connection.execute(f"CREATE SCHEMA {_HIDDEN}")
         try:
             with _problems(self._ranges), reading():
                 tables = {
@@ -201,7 +207,8 @@ class Sandbox:
             self._connection.close()
             raise
         for view in ready_views() if has_ready_views else ():
-            self._connection.execute(f"CREATE VIEW {view.name} AS {expanded(view.query)}")
+            query = expanded(view.query, is_of_time=selection.is_of_time)
+            self._connection.execute(f"CREATE VIEW {view.name} AS {query}")
         both = (files.new, files.old)
         paths = (path for each in both for some in each.values() for path in some)
         self._connection.execute(f"SET allowed_paths = [{', '.join(map(quoted, paths))}]")
@@ -212,10 +219,13 @@ class Sandbox:
         """The tables that users see. tables: the query of each."""
         selection.register(self, f"({tables['connections']}) AS there")
         small = [name for name in self._small if name not in tables]
-        known = {name: f"SELECT * FROM {_EMPTY}.{name}" for name in small}
+        known = {name: f"SELECT * FROM {_HIDDEN}.{name}" for name in small}
         for name, query in selection.views(tables.items(), lambda name: [*columns_of(name), DAY]):
             if name in tables:
                 self._connection.execute(f"CREATE VIEW {name} AS {_with_needed(query, known)}")
+            elif name.endswith(OF_ALL_TIMES):
+                full = f"{_HIDDEN}.{name}"
+                self._connection.execute(f"CREATE VIEW {full} AS {_with_needed(query, known)}")
             else:
                 known[name] = query
 
@@ -223,8 +233,12 @@ class Sandbox:
         """A small table that users do not see."""
         self._small.append(name)
         self._connection.register("lent", rows)
-        self._connection.execute(f"CREATE TABLE {_EMPTY}.{name} AS FROM lent")
+        self._connection.execute(f"CREATE TABLE {_HIDDEN}.{name} AS FROM lent")
         self._connection.unregister("lent")
+
+    def define(self, functions: Iterable[str]) -> None:
+        """Functions of SQL, in the place of those of their names."""
+        define(self._connection, functions)
 
     def table(self, query: str) -> "pa.Table":
         """The rows of a query of ours that are few."""
@@ -243,7 +257,7 @@ class Sandbox:
         rows = plain_rows(self._connection, paths, old_paths, empty.schema.names, day)
         if not rows:
             self.register(table, empty)
-            without = f"(SELECT *, CAST(NULL AS DATE) AS {DAY} FROM {_EMPTY}.{table})"
+            without = f"(SELECT *, CAST(NULL AS DATE) AS {DAY} FROM {_HIDDEN}.{table})"
             rows = all_rows(without, paths, old_paths, day)
         return rows
 

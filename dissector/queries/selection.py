@@ -8,6 +8,10 @@ exchange: its request). What is asked for must all be true of a row: a send has 
 that none is left by `--subscription`. What belongs to no topic or no connection, as notices about a
 file, stays. The views are SQL that all engines run; a name is a value of a table, and never part of
 a text.
+
+What a row means may depend on others: a balance lasts until the next change, and an entry that was
+stored may be delivered later. Queries of such things read `permits_of_all_times` and its like,
+which have what is selected but for its time, and count by `functions` what of it lies in the time.
 """
 
 import re
@@ -26,10 +30,14 @@ if TYPE_CHECKING:
 TIMED: Final = ("frames", "exchanges", "deliveries", "permits", "acks", "notices", "messages")
 NAMED: Final = ("exchanges", "deliveries", "permits", "acks", "frames", "messages")
 LASTING: Final = ("connections", "legs")
+# Of these the rows of all times are there, too, under a name that ends so.
+AROUND: Final = ("permits", "deliveries", "frames", "exchanges", "acks")
+OF_ALL_TIMES: Final = "_of_all_times"
 OPENED: Final = ("producers", "consumers")
 _DOMAINS: Final = ("persistent://", "non-persistent://")
 _DEFAULT: Final = "persistent://public/default/"
 _NS_PER_S: Final = 1_000_000_000
+_ENDLESS_NS: Final = 1 << 62
 _PARTITION: Final = "-partition-"
 _DIGITS: Final = "0123456789"
 _AGO: Final = re.compile(r"-(\d+(?:\.\d+)?)(s|m|h|d)")
@@ -58,6 +66,9 @@ class TableRegistry(Protocol):
 
     def table(self, query: str) -> "pa.Table":
         """The rows of a query that are few."""
+
+    def define(self, functions: Iterable[str]) -> None:
+        """Functions of SQL, in the place of those of their names."""
 
 
 class Client(NamedTuple):
@@ -221,9 +232,31 @@ class Selection(NamedTuple):
 
     # -- as SQL
 
+    def functions(self) -> tuple[str, ...]:
+        """Functions of SQL: whether a time (µs) is selected, or is not behind what is; how much of
+        one from a to b is selected; whether one from a to b, of any length, has a part in it."""
+        if not self.is_of_time:
+            return (
+                "is_selected(a) AS TRUE",
+                "is_not_behind(a) AS a IS NOT NULL",
+                "selected_us(a, b) AS greatest(b - a, 0)",
+                "reaches_selection(a, b) AS TRUE",
+            )
+        limits = self.since_ns or -_ENDLESS_NS, self.until_ns or _ENDLESS_NS
+        since, until = (-(-ns // 1000) for ns in limits)  # as of rows
+        return (
+            f"is_selected(a) AS a >= {since} AND a < {until}",
+            f"is_not_behind(a) AS a < {until}",
+            f"selected_us(a, b) AS greatest(least(b, {until}) - greatest(a, {since}), 0)",
+            f"reaches_selection(a, b) AS a < {until} AND b >= {since}",
+        )
+
     def register(self, engine: TableRegistry, connections: str = "lake_connections") -> None:
-        """Give an engine the tables that `views` reads. connections: the table of all of them."""
+        """Give an engine the tables and functions that `views` reads, and queries. connections: the
+        table of all of them."""
         import pyarrow as pa
+
+        engine.define(self.functions())
 
         def register(name: str, **columns: "pa.Array") -> None:
             engine.register(f"selected_{name}", pa.table(columns))
@@ -271,10 +304,13 @@ class Selection(NamedTuple):
             keys = f"capture, connection_id, {kind}_id, incarnation"
             cells = ", ".join(f"min({name}) AS late_{name}" for name in names)
             yield f"named_{kind}s", f"SELECT {keys}, {cells} FROM {source} GROUP BY {keys}"
+        always = self._replace(since_ns=None, until_ns=None)
         for name in chosen:
             if name == LASTING[0] and self.is_of_names:
                 yield "spoken_connections", _ALSO_MOVED if "moved" in whole else _SPOKEN
             yield name, self._rows_of(name, columns(name))
+            if name in AROUND and self.is_of_time:
+                yield f"{name}{OF_ALL_TIMES}", always._rows_of(name, columns(name))
 
     def _rows_of(self, name: str, columns: Sequence[str]) -> str:
         """The selected rows of a table."""

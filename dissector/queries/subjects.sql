@@ -100,7 +100,8 @@ JOIN pulsar_links AS l ON l.capture = p.capture AND l.connection_id = p.connecti
 -- materialized
 -- state: committed or aborted once that was answered, ending while it is asked for, end_refused, or
 -- open where no END_TXN is here. The client, the connection and the beginning are those of NEW_TXN,
--- where it is here, and of the first frame else.
+-- where it is here, and of the first frame else. It is told at whatever time: what a send in it came
+-- to may be decided behind the time that is selected.
 SELECT
   n.capture, n.txn_most_bits, n.txn_least_bits, n.connection_id, n.frame_no AS first_frame_no,
   n.first_us, n.last_us, c.client_ip, q.txn_ttl_ms AS timeout_ms,
@@ -123,7 +124,7 @@ FROM (
     min(CASE WHEN command = 'SEND' THEN topic END) AS topic,
     min(CASE WHEN command = 'SEND' THEN frame_no END) AS first_send_frame_no,
     min(CASE WHEN command = 'ACK' THEN frame_no END) AS first_ack_frame_no
-  FROM frames
+  FROM frames_of_all_times
   WHERE
     txn_least_bits IS NOT NULL AND txn_most_bits IS NOT NULL AND command <> 'MESSAGE'
   GROUP BY capture, txn_most_bits, txn_least_bits
@@ -134,8 +135,8 @@ LEFT JOIN (
     coalesce(a.response_capture, a.own_capture) AS capture,
     coalesce(a.response_connection_id, a.own_connection_id) AS connection_id, a.response_frame_no,
     TRY_CAST(regexp_extract(f.detail, '"txn_ttl_millis":([0-9]+)', 1) AS BIGINT) AS txn_ttl_ms
-  FROM exchanges AS a
-  JOIN frames AS f
+  FROM exchanges_of_all_times AS a
+  JOIN frames_of_all_times AS f
     ON f.capture = a.own_capture AND f.connection_id = a.own_connection_id
     AND f.frame_no = a.request_frame_no
   WHERE a.request_command = 'NEW_TXN'
@@ -149,8 +150,8 @@ LEFT JOIN (
     max_by(a.outcome, CASE WHEN a.outcome IS NOT NULL THEN f.frame_no END) AS outcome,
     max_by(a.error_code, CASE WHEN a.error_code IS NOT NULL THEN f.frame_no END) AS error_code,
     max(micros(f.ts)) AS asked_us, max(floor_div(a.response_last_ns, 1000)) AS ended_us
-  FROM frames AS f
-  LEFT JOIN exchanges AS a
+  FROM frames_of_all_times AS f
+  LEFT JOIN exchanges_of_all_times AS a
     ON a.own_capture = f.capture AND a.own_connection_id = f.connection_id
     AND a.request_frame_no = f.frame_no AND a.request_command = 'END_TXN'
   WHERE f.command = 'END_TXN' AND f.txn_least_bits IS NOT NULL
@@ -160,8 +161,8 @@ LEFT JOIN (
   AND e.txn_least_bits = n.txn_least_bits
 LEFT JOIN (
   SELECT a.capture, a.txn_most_bits, a.txn_least_bits, count(DISTINCT a.frame_no) AS acks_refused
-  FROM acks AS a
-  JOIN exchanges AS x
+  FROM acks_of_all_times AS a
+  JOIN exchanges_of_all_times AS x
     ON x.own_capture = a.capture AND x.own_connection_id = a.connection_id
     AND x.request_frame_no = a.frame_no AND x.kind = 'ack' AND x.outcome = 'error'
   WHERE a.txn_least_bits IS NOT NULL
@@ -173,7 +174,7 @@ LEFT JOIN (
 -- aborted_sends: a SEND in a transaction that was aborted
 -- materialized
 SELECT f.capture, f.connection_id, f.frame_no
-FROM frames AS f
+FROM frames_of_all_times AS f
 JOIN units AS u ON u.capture = f.capture
 SEMI JOIN (
   SELECT v.unit, t.txn_most_bits, t.txn_least_bits
@@ -189,18 +190,21 @@ WHERE f.command = 'SEND' AND f.txn_least_bits IS NOT NULL;
 SELECT row_number() OVER (ORDER BY p.unit, p.topic) AS topic_no, p.unit, p.topic
 FROM (
   SELECT DISTINCT n.unit, e.topic
-  FROM exchanges AS e
+  FROM exchanges_of_all_times AS e
   JOIN numbered_captures AS n ON n.capture = e.capture
   WHERE e.kind = 'publish' AND e.topic LIKE 'persistent://%'
 ) AS p;
 
 -- stored_entries: an entry of a topic that the broker confirmed as stored
 -- materialized
--- What was sent in a transaction that was aborted is for nobody.
+-- What was sent in a transaction that was aborted is for nobody. is_in: it was sent in the time that is
+-- selected.
 SELECT
   t.topic_no, p.ledger_id, p.entry_id, min(n.capture_no) AS capture_no,
-  min(p.response_last_ns) AS stored_ns
-FROM single_exchanges AS p
+  min(p.response_last_ns) AS stored_ns,
+  bool_or(is_selected(floor_div(p.request_last_ns, 1000))) AS is_in
+FROM exchanges_of_all_times AS p
+ANTI JOIN twins AS w ON w.capture = p.capture AND w.connection_id = p.connection_id
 JOIN numbered_captures AS n ON n.capture = p.capture
 JOIN stored_topics AS t ON t.unit = n.unit AND t.topic = p.topic
 ANTI JOIN aborted_sends AS a
@@ -225,7 +229,7 @@ JOIN (
 ) AS e ON e.topic_no = t.topic_no
 LEFT JOIN (
   SELECT capture, connection_id, consumer_id, incarnation, min(micros(ts)) AS granted_us
-  FROM permits
+  FROM permits_of_all_times
   WHERE event = 'grant' AND delta > 0
   GROUP BY capture, connection_id, consumer_id, incarnation
 ) AS g
@@ -236,14 +240,15 @@ GROUP BY t.topic_no, t.unit, t.topic, c.subscription;
 
 -- delivered_entries: what a subscription got of the entries stored since its first permits
 -- materialized
--- acked_us: when the first acknowledgement of one of its deliveries began.
+-- acked_us: when the first acknowledgement of one of its deliveries began. is_in: the entry is of the
+-- time that is selected; it may come behind it.
 SELECT
-  s.subscription_no, e.ledger_id, e.entry_id, min(s.topic_no) AS topic_no,
+  s.subscription_no, e.ledger_id, e.entry_id, min(s.topic_no) AS topic_no, bool_or(e.is_in) AS is_in,
   min(e.stored_ns) AS stored_ns, min(n.capture_no) AS capture_no,
   min(micros(d.ts)) AS delivered_us,
   min(CASE WHEN d.outcome = 'acked' THEN micros(d.ts) + floor_div(d.ack_latency_ns, 1000) END)
     AS acked_us
-FROM received AS d
+FROM received_of_all_times AS d
 JOIN numbered_captures AS n ON n.capture = d.capture
 JOIN taking_subscriptions AS s
   ON s.unit = n.unit AND s.topic = d.named_topic AND s.subscription = d.named_subscription
@@ -251,6 +256,29 @@ JOIN stored_entries AS e
   ON e.topic_no = s.topic_no AND e.ledger_id = d.ledger_id AND e.entry_id = d.entry_id
   AND floor_div(e.stored_ns, 1000) >= s.since_us
 GROUP BY s.subscription_no, e.ledger_id, e.entry_id;
+
+-- request_turns: a request for an id again, or a delivery of such an id, at whatever time; times in µs
+WITH asked AS (
+  SELECT
+    u.unit, a.capture, a.named_topic AS topic, a.named_subscription AS subscription, a.ledger_id,
+    a.entry_id, micros(a.ts) AS at_us
+  FROM acknowledged AS a
+  JOIN units AS u ON u.capture = a.capture
+  WHERE
+    a.action IN ('redeliver', 'nack') AND a.ledger_id IS NOT NULL AND a.entry_id IS NOT NULL
+    AND a.ts IS NOT NULL
+)
+SELECT *, 1 AS is_request, CAST(NULL AS BIGINT) AS given_us FROM asked
+UNION ALL
+SELECT
+  u.unit, d.capture, d.named_topic, d.named_subscription, d.ledger_id, d.entry_id, micros(d.ts),
+  0, micros(d.ts)
+FROM received_of_all_times AS d
+JOIN units AS u ON u.capture = d.capture
+WHERE
+  (u.unit, d.named_topic, d.named_subscription, d.ledger_id, d.entry_id) IN (
+    SELECT unit, topic, subscription, ledger_id, entry_id FROM asked
+  );
 
 -- exchange_kinds: exchanges of one kind, command and outcome, for rules that need some of them
 -- materialized

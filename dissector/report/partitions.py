@@ -25,6 +25,7 @@ from dissector.lake.cache import CachePartition
 from dissector.lake.manifest import ROTATION, tap_run_of
 from dissector.lake.reader import Lake
 from dissector.limits import MAX_PARTITION_ROWS
+from dissector.queries.catalogue import shared_views
 from dissector.queries.duckdb_engine import DuckdbEngine, parquet_files
 from dissector.queries.selection import Selection
 from dissector.queries.tables import CLOSED as IN_PLACE
@@ -124,7 +125,7 @@ class Tables(NamedTuple):
             if not only or name in only:
                 db.view(name, query)
         if not only:
-            db.shared_views()
+            db.shared_views(shared_views(is_of_time=self.selection.is_of_time))
 
 
 def tables_of(

@@ -20,7 +20,8 @@ severity = "ok"
 */
 -- No send or request without an answer, no entry that was delivered and never acknowledged, however
 -- often it came (acks that were refused are none), nothing that is stored and not delivered. What a seek
--- asked for again counts anew, which totals do not tell.
+-- asked for again counts anew, which totals do not tell. Of a part of the time nothing is said: what was
+-- open when it began, or came behind it, is not among its numbers.
 WITH numbers AS (
   SELECT
     place, is_evident, coverage.total.last_ts AS end_ts, send_latency.total.sends AS sends,
@@ -40,7 +41,7 @@ WITH numbers AS (
       permit_utilization.total.last_delivery_ts, permit_utilization.total.last_ack_ts
     ) AS since
   FROM totals
-  WHERE checksum_failures.total.not_applicable IS NULL
+  WHERE checksum_failures.total.not_applicable IS NULL AND is_of_time = 0
 ),
 timed AS (
   SELECT

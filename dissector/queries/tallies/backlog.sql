@@ -3,8 +3,9 @@
 -- sums: stored, delivered, acknowledged
 -- at_ns: when the step begins. An entry counts for each subscription that took messages when it was
 -- stored: how many did before the first entry of the topic, and how many of the others stand before
--- it in order, so that no entry meets each of them. A consumer may have an entry before the producer
--- has the receipt: then it was stored, too.
+-- it in order, so that no entry meets each of them. What came before the time that is selected has no
+-- step of its own (null). A consumer may have an entry before the producer has the receipt: then it was
+-- stored, too.
 WITH early AS (
   SELECT
     topic_no, count(CASE WHEN since_us <= began_us THEN 1 END) AS subscriptions,
@@ -52,7 +53,11 @@ changes AS (
 ),
 stepped AS (
   SELECT
-    c.capture_no, try_multiply(floor_div(c.happened_ns, n.step_ns), n.step_ns) AS at_ns,
+    c.capture_no,
+    CASE
+      WHEN is_selected(floor_div(c.happened_ns, 1000))
+        THEN try_multiply(floor_div(c.happened_ns, n.step_ns), n.step_ns)
+    END AS at_ns,
     sum(c.stored) AS stored, sum(c.delivered) AS delivered, sum(c.acknowledged) AS acknowledged
   FROM changes AS c
   JOIN (
@@ -60,6 +65,7 @@ stepped AS (
     FROM numbered_captures AS k
     JOIN steps AS s ON s.capture = k.capture
   ) AS n ON n.capture_no = c.capture_no
+  WHERE is_not_behind(floor_div(c.happened_ns, 1000))
   GROUP BY ALL
 )
 SELECT n.capture, c.at_ns, c.stored, c.delivered, c.acknowledged

@@ -27,7 +27,9 @@ drawn AS (
   FROM permit_changes AS p
   JOIN ranked AS r ON r.consumer_no = p.consumer_no
   JOIN steps AS s ON s.capture = r.capture
-  WHERE r.rank_of_capture = 1 AND p.kind <> 2 AND p.available_after IS NOT NULL
+  WHERE
+    r.rank_of_capture = 1 AND p.kind <> 2 AND p.available_after IS NOT NULL
+    AND is_selected(p.at_us)
 )
 SELECT
   capture, connection_id, consumer_id, incarnation, at_ns,

@@ -28,20 +28,6 @@ WITH spans AS (
   FROM permit_spans
   WHERE lasted_us >= 1000000
   GROUP BY consumer_no
-),
--- What a consumer got last, acked last, and never did.
-got AS (
-  SELECT
-    capture, connection_id, consumer_id, incarnation, max(micros(ts)) AS last_delivery_us,
-    max(
-      CASE
-        WHEN outcome = 'acked'
-          THEN try_subtract(micros(ts), floor_div(try_subtract(0, ack_latency_ns), 1000))
-      END
-    ) AS last_ack_us,
-    min(CASE WHEN outcome = 'unacked_at_end' THEN frame_no END) AS oldest_unacked_frame_no
-  FROM deliveries
-  GROUP BY capture, connection_id, consumer_id, incarnation
 )
 SELECT
   n.capture, n.connection_id, n.consumer_id, n.incarnation, n.topic, n.subscription,
@@ -56,7 +42,7 @@ SELECT
 FROM permit_sums AS f
 JOIN permit_consumers AS n ON n.consumer_no = f.consumer_no
 LEFT JOIN spans AS s ON s.consumer_no = f.consumer_no
-LEFT JOIN got AS g
+LEFT JOIN consumer_latest AS g
   ON g.capture = n.capture AND g.connection_id = n.connection_id
   AND g.consumer_id = n.consumer_id AND g.incarnation = n.incarnation
 WHERE

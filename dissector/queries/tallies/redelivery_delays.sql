@@ -3,32 +3,9 @@
 -- sums: delays, delay_ns
 -- least: delay_ns_min
 -- greatest: delay_ns_max
--- Of requests that name ids. A request and a delivery are put in order by their times: what a client
--- asks for it has had before, in whichever capture.
-WITH asked AS (
-  SELECT
-    u.unit, a.capture, a.named_topic AS topic, a.named_subscription AS subscription, a.ledger_id,
-    a.entry_id, micros(a.ts) AS at_us
-  FROM acknowledged AS a
-  JOIN units AS u ON u.capture = a.capture
-  WHERE
-    a.action IN ('redeliver', 'nack') AND a.ledger_id IS NOT NULL AND a.entry_id IS NOT NULL
-    AND a.ts IS NOT NULL
-),
-turns AS (
-  SELECT *, 1 AS is_request, CAST(NULL AS BIGINT) AS given_us FROM asked
-  UNION ALL
-  SELECT
-    u.unit, d.capture, d.named_topic, d.named_subscription, d.ledger_id, d.entry_id, micros(d.ts),
-    0, micros(d.ts)
-  FROM received AS d
-  JOIN units AS u ON u.capture = d.capture
-  WHERE
-    (u.unit, d.named_topic, d.named_subscription, d.ledger_id, d.entry_id) IN (
-      SELECT unit, topic, subscription, ledger_id, entry_id FROM asked
-    )
-),
-placed AS (
+-- Of requests that name ids, each at its own time. A request and a delivery are put in order by their
+-- times: what a client asks for it has had before, in whichever capture.
+WITH placed AS (
   SELECT
     capture, topic, subscription, is_request, at_us,
     max(given_us) OVER (
@@ -41,7 +18,7 @@ placed AS (
       ORDER BY at_us DESC, is_request DESC
       ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS behind_us
-  FROM turns
+  FROM request_turns
 ),
 delays AS (
   SELECT

@@ -8,11 +8,13 @@
 WITH topics AS (
   SELECT topic_no, min(capture_no) AS capture_no, count(*) AS entries, min(stored_ns) AS first_ns
   FROM stored_entries
+  WHERE is_in
   GROUP BY topic_no
 ),
 counted AS (
   SELECT subscription_no, count(*) AS entries
   FROM delivered_entries
+  WHERE is_in
   GROUP BY subscription_no
 ),
 -- Those to which something may be missing, or whose topic had entries before.
@@ -31,6 +33,7 @@ marks AS ( -- In order, entries of their topics, and when they began: these befo
     e.stored_ns, e.ledger_id, e.entry_id, 1 AS is_entry
   FROM stored_entries AS e
   JOIN (SELECT DISTINCT topic_no FROM open_ones) AS o ON o.topic_no = e.topic_no
+  WHERE e.is_in
   UNION ALL
   SELECT topic_no, subscription_no, since_us, NULL, NULL, NULL, 0 FROM open_ones
 ),
@@ -57,6 +60,7 @@ missing AS ( -- Where the places of what came leave the row, the first is missin
     JOIN placed AS b ON b.subscription_no = g.subscription_no AND b.is_entry = 0
     JOIN placed AS e
       ON e.topic_no = g.topic_no AND e.ledger_id = g.ledger_id AND e.entry_id = g.entry_id
+    WHERE g.is_in
   ) AS n
   GROUP BY n.subscription_no
 ),

@@ -54,13 +54,16 @@ def _backlog(merged: MergedTables) -> Row:
     """What was stored for subscriptions and had not come to them, and what had come and was not
     acknowledged, at the end of each step of time in which that changed."""
     points: dict[int, Row] = {}
+    before = dict.fromkeys(_CHANGES, 0)  # the time that is selected
     for row in merged.rows("backlog"):
+        point = before
         if row["at_ns"] is not None:
             point = points.setdefault(row["at_ns"] // merged.step_ns, dict.fromkeys(_CHANGES, 0))
-            for name in _CHANGES:
-                point[name] += row[name]
+        for name in _CHANGES:
+            point[name] += row[name]
     listed = []
-    undelivered = unacknowledged = 0
+    undelivered = before["stored"] - before["delivered"]
+    unacknowledged = before["delivered"] - before["acknowledged"]
     for at in sorted(points):
         point = points[at]
         undelivered += point["stored"] - point["delivered"]

@@ -1,0 +1,117 @@
+"""Reports of parts of the time: what lasts beyond a part, or comes behind it, is known there."""
+
+import random
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.choosing import LOOKS_AT_ALL, examples
+from tests.dissector.lake.samples import landed
+from tests.dissector.observed import CASES, name_of
+from tests.reports import reported
+
+SECTIONS = ("coverage", "permit_utilization", "publish_to_delivery", "redelivery", "findings")
+RULES = frozenset(("V09", "V18", "V19"))
+SEEDS = examples(4, 1)
+# Stalls, limits of unacknowledged messages, closed consumers, batches, lost packets.
+SAMPLES = (
+    "pulsar-apache/java-j40_slow_consumer.pcap",
+    "pulsar-apache/java-j17_blocked_unacked.pcap",
+    "pulsar-apache/cpp-c40_killed_Shared.pcap",
+    "pulsar-apache/go-g02_batch_zstd-bem.pcap",
+    "pulsar-apache/mut-loss1-java-j24_unload.pcap",
+    "pulsar-apache/java-j12_nack_batch_index.pcap",
+)
+ALL = tuple(name for name in map(name_of, CASES) if name.startswith("pulsar"))
+BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+Report = Mapping[str, Any]
+
+
+def reports(name: str, folder: Path) -> tuple[Report, list[Report]]:
+    """Of the whole of a sample, and of the parts between drawn moments at which frames ended."""
+    lake = landed(folder, (name,))
+    made = 0
+
+    def report(since: str | None, until: str | None) -> Report:
+        nonlocal made
+        made += 1
+        return reported(
+            lake, folder / f"report-{made}", since=since, until=until, sections=SECTIONS,
+            rules=RULES, tell=lambda _: None,
+        )  # fmt: skip
+
+    whole = report(None, None)
+    (frames,) = (lake / "frames").glob("*/*/*.parquet")
+    times = sorted({*pq.read_table(frames, columns=["ts"])["ts"].cast("int64").to_pylist()})
+    drawn = random.Random(name).sample(times[1:], min(1 + SEEDS, len(times) - 1))
+    moments = ((BEGINNING + timedelta(microseconds=at)).isoformat() for at in sorted(drawn))
+    return whole, [report(since, until) for since, until in pairwise((None, *moments, None))]
+
+
+def sums(report: Report) -> dict[str, float]:
+    """What the parts of the time add up to."""
+    permits, stored = report["permit_utilization"], report["publish_to_delivery"]["total"]
+    again = report["redelivery"]["total"]
+    consumers = permits["by_consumer"]
+    return {
+        "observed": sum(row["observed_ms"] or 0 for row in consumers),
+        "without": sum(
+            (row["exhausted_share"] or 0) * (row["observed_ms"] or 0) for row in consumers
+        ),
+        "granted": sum(row["granted"] for row in consumers),
+        "delivered": sum(row["delivered"] for row in consumers),
+        "stored": stored["stored"] or 0,
+        "undelivered": stored["undelivered"] or 0,
+        "asked after": again["asked_after_ms"]["count"] or 0,
+        "came after": again["came_after_ms"]["count"] or 0,
+    }  # fmt: skip
+
+
+def stalls(report: Report) -> set[tuple[Any, ...]]:
+    return {
+        (row["consumer_id"], row["start_frame_no"], row["end_frame_no"], row["stall_ms"])
+        for row in report["permit_utilization"]["longest_stalls"] or ()
+    }
+
+
+@pytest.mark.parametrize("name", ALL if LOOKS_AT_ALL else SAMPLES)
+def test_parts_of_the_time_add_up_to_the_whole(name: str, tmp_path: Path) -> None:
+    whole, parts = reports(name, tmp_path)
+    expected = sums(whole)
+    found = {key: sum(sums(part)[key] for part in parts) for key in expected}
+    assert found == pytest.approx(expected, rel=1e-3, abs=0.01)
+    assert set().union(*map(stalls, parts)) == stalls(whole)
+    for part in parts:  # a step in which a part ends has a part of its changes
+        for point in backlog(part)[1:-1]:
+            assert point in backlog(whole)
+    for name in ("unacked_max", "drift", "last_ack_ts", "last_delivery_ts"):
+        values = [part["permit_utilization"]["total"][name] for part in parts]
+        known = [value for value in values if value is not None]
+        assert max(known, default=None) == whole["permit_utilization"]["total"][name], name
+
+
+def backlog(report: Report) -> list[Mapping[str, Any]]:
+    return list(report["publish_to_delivery"]["backlog"]["points"])
+
+
+@pytest.mark.parametrize("name", SAMPLES[:2])
+def test_nothing_is_said_of_the_end_by_a_part(name: str, tmp_path: Path) -> None:
+    whole, parts = reports(name, tmp_path)
+    lines = [[line["id"] for line in one["findings"]["verdicts"]] for one in (whole, *parts)]
+    assert "V19" in lines[0] and not any("V19" in each for each in lines[1:])
+
+
+def test_an_ack_counts_at_its_time(tmp_path: Path) -> None:
+    """One consumer of the sample acknowledges for two seconds what it got before the moment."""
+    lake = landed(tmp_path, SAMPLES[:1])
+    ends = {
+        since: reported(lake, tmp_path / f"report-{since}", since=since, sections=SECTIONS)
+        for since in (None, "2026-11-21T09:50:04.8")
+    }
+    whole, behind = (report["permit_utilization"]["total"] for report in ends.values())
+    assert whole["last_ack_ts"] == behind["last_ack_ts"] == "2026-11-21T09:50:06.913369Z"
