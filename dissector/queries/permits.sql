@@ -8,7 +8,7 @@
 SELECT c.capture, c.connection_id, c.consumer_id, c.incarnation, max(micros(f.ts)) AS closed_us
 FROM (
   SELECT capture, connection_id, frame_no, ts
-  FROM frames
+  FROM frames_of_all_times
   WHERE
     (capture, connection_id, frame_no) IN (
       SELECT closed_capture, closed_connection_id, closed_no

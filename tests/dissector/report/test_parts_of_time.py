@@ -115,3 +115,10 @@ def test_an_ack_counts_at_its_time(tmp_path: Path) -> None:
     }
     whole, behind = (report["permit_utilization"]["total"] for report in ends.values())
     assert whole["last_ack_ts"] == behind["last_ack_ts"] == "2026-11-21T09:50:06.913369Z"
+
+
+def test_a_consumer_that_was_closed_before_is_not_observed(tmp_path: Path) -> None:
+    lake = landed(tmp_path, ("pulsar/cpp-s06_keys_props.pcap",))
+    behind_close = "2026-11-21T01:47:13.066680"
+    part = reported(lake, tmp_path / "report", since=behind_close, sections=SECTIONS)
+    assert part["permit_utilization"]["total"]["observed_ms"] in (0, None)
