@@ -1,11 +1,11 @@
--- Views of all times beside those of the time that is selected: read only where one is.
+-- Views of the rows around what is selected: made only where something is.
 
--- received_of_all_times: a delivery, with names that were learnt late
+-- received_around: a delivery, with names that were learnt late
 SELECT
   d.capture, d.ts, d.ledger_id, d.entry_id, d.outcome, d.ack_latency_ns,
   coalesce(d.topic, n.late_topic) AS named_topic,
   coalesce(d.subscription, n.late_subscription) AS named_subscription
-FROM deliveries_of_all_times AS d
+FROM deliveries_around AS d
 ANTI JOIN twins AS t ON t.capture = d.capture AND t.connection_id = d.connection_id
 LEFT JOIN late_consumers AS n
   ON n.capture = d.capture AND n.connection_id = d.connection_id

@@ -28,7 +28,7 @@ from functools import cache
 from importlib import resources
 from typing import Final, NamedTuple
 
-from dissector.queries.selection import OF_ALL_TIMES
+from dissector.queries.selection import AROUND
 from dissector.schemas import SCHEMA_VERSION
 
 # Names of queries that may fail begin so. What they would have found is missing then: their one row
@@ -151,18 +151,18 @@ def views(file: str) -> tuple[SharedView, ...]:
 
 
 @cache
-def shared_views(*, is_of_time: bool = False) -> tuple[SharedView, ...]:
+def shared_views(*, has_rows_around: bool = False) -> tuple[SharedView, ...]:
     """The views that queries share, in the order in which they can be made.
 
     Args:
-        is_of_time: a time is selected: tables of all times are there, too (`selection`). Else each
-            table has the rows of all times, and is read by its own name.
+        has_rows_around: tables with the rows around what is selected are there (`selection`). Else
+            each table has all of them, and is read by its own name.
     """
     files = ("shared_views.sql", "permits.sql", "consuming.sql", "subjects.sql")
-    if is_of_time:
+    if has_rows_around:
         return tuple(view for file in (*files[:3], "around.sql", files[3]) for view in views(file))
     return tuple(
-        view._replace(query=view.query.replace(OF_ALL_TIMES, ""))
+        view._replace(query=view.query.replace(AROUND, ""))
         for file in files
         for view in views(file)
     )

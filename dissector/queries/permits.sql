@@ -8,7 +8,7 @@
 SELECT c.capture, c.connection_id, c.consumer_id, c.incarnation, max(micros(f.ts)) AS closed_us
 FROM (
   SELECT capture, connection_id, frame_no, ts
-  FROM frames_of_all_times
+  FROM frames_around
   WHERE
     (capture, connection_id, frame_no) IN (
       SELECT closed_capture, closed_connection_id, closed_no
@@ -42,7 +42,7 @@ FROM (
       CASE WHEN event = 'grant' AND delta > 0 THEN delta END,
       CASE WHEN event = 'grant' AND delta > 0 THEN coalesce(order_no, 1152921504606846976) END
     ) AS first_grant
-  FROM permits_of_all_times
+  FROM permits_around
   GROUP BY capture, connection_id, consumer_id, incarnation
 ) AS p
 LEFT JOIN late_consumers AS n
@@ -60,7 +60,7 @@ SELECT
   c.consumer_no, p.frame_no, p.ts, p.delta, p.available_after, p.unacked_after,
   coalesce(p.order_no, 1152921504606846976) * 4
   + CASE p.event WHEN 'delivery' THEN 0 WHEN 'grant' THEN 1 ELSE 2 END AS place
-FROM permits_of_all_times AS p
+FROM permits_around AS p
 ANTI JOIN twins AS t ON t.capture = p.capture AND t.connection_id = p.connection_id
 JOIN permit_consumers AS c
   ON c.capture = p.capture AND c.connection_id = p.connection_id
@@ -183,7 +183,7 @@ FROM (
       WHEN outcome = 'acked'
         THEN try_subtract(micros(ts), floor_div(try_subtract(0, ack_latency_ns), 1000))
     END AS acked_us
-  FROM deliveries_of_all_times
+  FROM deliveries_around
 ) AS d
 GROUP BY d.capture, d.connection_id, d.consumer_id, d.incarnation;
 

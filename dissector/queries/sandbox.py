@@ -29,7 +29,7 @@ from dissector.queries.duckdb_engine import (
     reading,
     unreadable,
 )
-from dissector.queries.selection import AROUND, EVERYTHING, OF_ALL_TIMES, Selection
+from dissector.queries.selection import AROUND, EVERYTHING, WITH_ROWS_AROUND, Selection
 from dissector.queries.tables import columns_of, table_views
 from dissector.schemas import TABLES
 
@@ -75,23 +75,23 @@ def ready_views() -> tuple[SharedView, ...]:
     return views("views.sql")
 
 
-def expanded(query: str, *, is_of_time: bool = False) -> str:
+def expanded(query: str, *, has_rows_around: bool = False) -> str:
     """A query by itself: views of reports that it reads become part of it, in one WITH before it.
 
     A query that reads some must not begin with a WITH of its own; in parentheses it may.
 
     Args:
-        is_of_time: a time is selected: rows of all times have a schema of their own.
+        has_rows_around: there are rows around what is selected, in a schema of their own.
     """
     if not used_views(query):
         return query
     known = {f"lake_{table}": f"SELECT * FROM main.{table}" for table in TABLES}
     known |= dict(table_views(has_others=False))
     known["units"] = "SELECT DISTINCT capture, capture AS unit FROM capture_files"  # none is joined
-    for name in AROUND if is_of_time else ():
-        name_of_all = f"{name}{OF_ALL_TIMES}"
-        known[name_of_all] = known[name].replace(f"lake_{name}", f"{_HIDDEN}.{name_of_all}")
-    known |= {each.name: each.query for each in shared_views(is_of_time=is_of_time)}
+    for name in WITH_ROWS_AROUND if has_rows_around else ():
+        around = f"{name}{AROUND}"
+        known[around] = known[name].replace(f"lake_{name}", f"{_HIDDEN}.{around}")
+    known |= {each.name: each.query for each in shared_views(has_rows_around=has_rows_around)}
     return _with_needed(query, known)
 
 
@@ -207,7 +207,7 @@ class Sandbox:
             self._connection.close()
             raise
         for view in ready_views() if has_ready_views else ():
-            query = expanded(view.query, is_of_time=selection.is_of_time)
+            query = expanded(view.query, has_rows_around=selection.has_rows_around)
             self._connection.execute(f"CREATE VIEW {view.name} AS {query}")
         both = (files.new, files.old)
         paths = (path for each in both for some in each.values() for path in some)
@@ -223,7 +223,7 @@ class Sandbox:
         for name, query in selection.views(tables.items(), lambda name: [*columns_of(name), DAY]):
             if name in tables:
                 self._connection.execute(f"CREATE VIEW {name} AS {_with_needed(query, known)}")
-            elif name.endswith(OF_ALL_TIMES):
+            elif name.endswith(AROUND):
                 full = f"{_HIDDEN}.{name}"
                 self._connection.execute(f"CREATE VIEW {full} AS {_with_needed(query, known)}")
             else:

@@ -10,8 +10,9 @@ file, stays. The views are SQL that all engines run; a name is a value of a tabl
 a text.
 
 What a row means may depend on others: a balance lasts until the next change, and an entry that was
-stored may be delivered later. Queries of such things read `permits_of_all_times` and its like,
-which have what is selected but for its time, and count by `functions` what of it lies in the time.
+stored may be delivered later, or to another client. Queries of such things read `permits_around`
+and its like, the rows of all times (`deliveries_around`: and of all clients), and count by
+`functions` what of them lies in the time.
 """
 
 import re
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
 TIMED: Final = ("frames", "exchanges", "deliveries", "permits", "acks", "notices", "messages")
 NAMED: Final = ("exchanges", "deliveries", "permits", "acks", "frames", "messages")
 LASTING: Final = ("connections", "legs")
-# Of these the rows of all times are there, too, under a name that ends so.
-AROUND: Final = ("permits", "deliveries", "frames", "exchanges", "acks")
-OF_ALL_TIMES: Final = "_of_all_times"
 OPENED: Final = ("producers", "consumers")
+# Of these there are also the rows around what is selected, under a name that ends so.
+WITH_ROWS_AROUND: Final = ("permits", "deliveries", "frames", "exchanges", "acks")
+AROUND: Final = "_around"
 _DOMAINS: Final = ("persistent://", "non-persistent://")
 _DEFAULT: Final = "persistent://public/default/"
 _NS_PER_S: Final = 1_000_000_000
@@ -135,6 +136,11 @@ class Selection(NamedTuple):
     def is_of_time(self) -> bool:
         """Whether times are left out."""
         return self.since_ns is not None or self.until_ns is not None
+
+    @property
+    def has_rows_around(self) -> bool:
+        """Whether rows are left out that decide what others mean."""
+        return self.is_of_time or bool(self.clients)
 
     @property
     def is_of_names(self) -> bool:
@@ -305,12 +311,15 @@ class Selection(NamedTuple):
             cells = ", ".join(f"min({name}) AS late_{name}" for name in names)
             yield f"named_{kind}s", f"SELECT {keys}, {cells} FROM {source} GROUP BY {keys}"
         always = self._replace(since_ns=None, until_ns=None)
+        around = dict.fromkeys(WITH_ROWS_AROUND, always) | {
+            "deliveries": always._replace(clients=())
+        }
         for name in chosen:
             if name == LASTING[0] and self.is_of_names:
                 yield "spoken_connections", _ALSO_MOVED if "moved" in whole else _SPOKEN
             yield name, self._rows_of(name, columns(name))
-            if name in AROUND and self.is_of_time:
-                yield f"{name}{OF_ALL_TIMES}", always._rows_of(name, columns(name))
+            if name in around and self.has_rows_around:
+                yield f"{name}{AROUND}", around[name]._rows_of(name, columns(name))
 
     def _rows_of(self, name: str, columns: Sequence[str]) -> str:
         """The selected rows of a table."""

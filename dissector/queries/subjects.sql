@@ -124,7 +124,7 @@ FROM (
     min(CASE WHEN command = 'SEND' THEN topic END) AS topic,
     min(CASE WHEN command = 'SEND' THEN frame_no END) AS first_send_frame_no,
     min(CASE WHEN command = 'ACK' THEN frame_no END) AS first_ack_frame_no
-  FROM frames_of_all_times
+  FROM frames_around
   WHERE
     txn_least_bits IS NOT NULL AND txn_most_bits IS NOT NULL AND command <> 'MESSAGE'
   GROUP BY capture, txn_most_bits, txn_least_bits
@@ -135,8 +135,8 @@ LEFT JOIN (
     coalesce(a.response_capture, a.own_capture) AS capture,
     coalesce(a.response_connection_id, a.own_connection_id) AS connection_id, a.response_frame_no,
     TRY_CAST(regexp_extract(f.detail, '"txn_ttl_millis":([0-9]+)', 1) AS BIGINT) AS txn_ttl_ms
-  FROM exchanges_of_all_times AS a
-  JOIN frames_of_all_times AS f
+  FROM exchanges_around AS a
+  JOIN frames_around AS f
     ON f.capture = a.own_capture AND f.connection_id = a.own_connection_id
     AND f.frame_no = a.request_frame_no
   WHERE a.request_command = 'NEW_TXN'
@@ -150,8 +150,8 @@ LEFT JOIN (
     max_by(a.outcome, CASE WHEN a.outcome IS NOT NULL THEN f.frame_no END) AS outcome,
     max_by(a.error_code, CASE WHEN a.error_code IS NOT NULL THEN f.frame_no END) AS error_code,
     max(micros(f.ts)) AS asked_us, max(floor_div(a.response_last_ns, 1000)) AS ended_us
-  FROM frames_of_all_times AS f
-  LEFT JOIN exchanges_of_all_times AS a
+  FROM frames_around AS f
+  LEFT JOIN exchanges_around AS a
     ON a.own_capture = f.capture AND a.own_connection_id = f.connection_id
     AND a.request_frame_no = f.frame_no AND a.request_command = 'END_TXN'
   WHERE f.command = 'END_TXN' AND f.txn_least_bits IS NOT NULL
@@ -161,8 +161,8 @@ LEFT JOIN (
   AND e.txn_least_bits = n.txn_least_bits
 LEFT JOIN (
   SELECT a.capture, a.txn_most_bits, a.txn_least_bits, count(DISTINCT a.frame_no) AS acks_refused
-  FROM acks_of_all_times AS a
-  JOIN exchanges_of_all_times AS x
+  FROM acks_around AS a
+  JOIN exchanges_around AS x
     ON x.own_capture = a.capture AND x.own_connection_id = a.connection_id
     AND x.request_frame_no = a.frame_no AND x.kind = 'ack' AND x.outcome = 'error'
   WHERE a.txn_least_bits IS NOT NULL
@@ -174,7 +174,7 @@ LEFT JOIN (
 -- aborted_sends: a SEND in a transaction that was aborted
 -- materialized
 SELECT f.capture, f.connection_id, f.frame_no
-FROM frames_of_all_times AS f
+FROM frames_around AS f
 JOIN units AS u ON u.capture = f.capture
 SEMI JOIN (
   SELECT v.unit, t.txn_most_bits, t.txn_least_bits
@@ -190,7 +190,7 @@ WHERE f.command = 'SEND' AND f.txn_least_bits IS NOT NULL;
 SELECT row_number() OVER (ORDER BY p.unit, p.topic) AS topic_no, p.unit, p.topic
 FROM (
   SELECT DISTINCT n.unit, e.topic
-  FROM exchanges_of_all_times AS e
+  FROM exchanges_around AS e
   JOIN numbered_captures AS n ON n.capture = e.capture
   WHERE e.kind = 'publish' AND e.topic LIKE 'persistent://%'
 ) AS p;
@@ -203,7 +203,7 @@ SELECT
   t.topic_no, p.ledger_id, p.entry_id, min(n.capture_no) AS capture_no,
   min(p.response_last_ns) AS stored_ns,
   bool_or(is_selected(floor_div(p.request_last_ns, 1000))) AS is_in
-FROM exchanges_of_all_times AS p
+FROM exchanges_around AS p
 ANTI JOIN twins AS w ON w.capture = p.capture AND w.connection_id = p.connection_id
 JOIN numbered_captures AS n ON n.capture = p.capture
 JOIN stored_topics AS t ON t.unit = n.unit AND t.topic = p.topic
@@ -229,7 +229,7 @@ JOIN (
 ) AS e ON e.topic_no = t.topic_no
 LEFT JOIN (
   SELECT capture, connection_id, consumer_id, incarnation, min(micros(ts)) AS granted_us
-  FROM permits_of_all_times
+  FROM permits_around
   WHERE event = 'grant' AND delta > 0
   GROUP BY capture, connection_id, consumer_id, incarnation
 ) AS g
@@ -248,7 +248,7 @@ SELECT
   min(micros(d.ts)) AS delivered_us,
   min(CASE WHEN d.outcome = 'acked' THEN micros(d.ts) + floor_div(d.ack_latency_ns, 1000) END)
     AS acked_us
-FROM received_of_all_times AS d
+FROM received_around AS d
 JOIN numbered_captures AS n ON n.capture = d.capture
 JOIN taking_subscriptions AS s
   ON s.unit = n.unit AND s.topic = d.named_topic AND s.subscription = d.named_subscription
@@ -273,7 +273,7 @@ UNION ALL
 SELECT
   u.unit, d.capture, d.named_topic, d.named_subscription, d.ledger_id, d.entry_id, micros(d.ts),
   0, micros(d.ts)
-FROM received_of_all_times AS d
+FROM received_around AS d
 JOIN units AS u ON u.capture = d.capture
 WHERE
   (u.unit, d.named_topic, d.named_subscription, d.ledger_id, d.entry_id) IN (
