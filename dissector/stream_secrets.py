@@ -23,7 +23,7 @@ _PROXY_HEADS: Final = (b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n")
 
 
 class Frame(NamedTuple):
-    """A frame in a stream, from offset start to end. is_packed: a compressed text."""
+    """A frame in a stream, from offset start to end. is_packed: its body is compressed."""
 
     start: int
     end: int

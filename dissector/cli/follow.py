@@ -117,7 +117,7 @@ class ConnectionFacts:
             if command is None:
                 continue
             spec = spec_of(protocol)
-            is_packed = spec is not None and spec.is_packed_text(codec, command)
+            is_packed = spec is not None and codec in spec.packed_codecs
             frame = Frame(offset, offset + size, protocol, is_packed)
             self._early.append((direction, packet, frame, command in _SECRET_COMMANDS))
         if self._is_known:

@@ -74,8 +74,8 @@ def _hide_secrets(stream: Stream) -> None:
 def _frames(frames: Frames, protocol: str) -> list[Frame]:
     """Those whose command is known, by their beginning: what lies in no other goes as a whole."""
     return [
-        Frame(start, start + size, protocol, is_packed and is_text)
-        for start, size, _, is_packed, is_text, is_known in zip(
+        Frame(start, start + size, protocol, is_packed)
+        for start, size, _, is_packed, is_known in zip(
             *(column.tolist() for column in frames), strict=True
         )
         if is_known

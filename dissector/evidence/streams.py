@@ -30,22 +30,20 @@ from dissector.sources.rings import Chain
 _COMPLETE: Final = "complete"
 _AT_ONCE: Final = 4096  # ranges that are laid out
 _HALF: Final = 1 << 31
-# Bits of what a frame is: whole, compressed, a text, its command known.
+# Bits of what a frame is: whole, compressed, its command known.
 _WHOLE: Final = 1
 _PACKED: Final = 2
-_TEXT: Final = 4
-_KNOWN: Final = 8
+_KNOWN: Final = 4
 
 
 class Frames(NamedTuple):
-    """Frames of a stream, rising: offsets, announced sizes, is it whole, is it compressed, and a
-    text, is its command known."""
+    """Frames of a stream, rising: offsets, announced sizes, is it whole, is its body compressed, is
+    its command known."""
 
     starts: Int64Array
     sizes: Int64Array
     whole: np.ndarray
     packed: np.ndarray
-    text: np.ndarray
     known: np.ndarray
 
     def chosen(self, rows: Any) -> "Frames":
@@ -207,15 +205,14 @@ class TreatedStreams:
         self._size += len(data.data)
 
     def _handle_frames(self, columns: Any) -> None:
-        packed, binary = (np.zeros(len(columns["connection_id"]), bool) for _ in range(2))
+        packed = np.zeros(len(columns["connection_id"]), bool)
         for spec in PROTOCOLS:
             is_of = _is(columns, "protocol", (spec.name,))
             packed |= is_of & _is(columns, "compression", spec.packed_codecs)
-            binary |= is_of & _is(columns, "command", spec.binary_commands)
         command = columns["command"]
         is_known = command.codes >= 0 if isinstance(command, Coded) else _are_texts(command)
         kinds = _WHOLE * _is(columns, "status", (_COMPLETE,)) + _PACKED * packed
-        kinds = kinds + _TEXT * ~binary + _KNOWN * is_known
+        kinds = kinds + _KNOWN * is_known
         is_frame = columns["frame_bytes"] > 0
         names = ("first_packet", "stream_offset", "frame_bytes")
         self._frames.add(*(columns[name][is_frame] for name in names), kinds[is_frame])
@@ -275,7 +272,7 @@ class TreatedStreams:
             column[order] for column in (streams, starts, sizes, kinds)
         )
         self.treated = int(np.count_nonzero(streams >= 0))
-        bits = (kinds & bit != 0 for bit in (_WHOLE, _PACKED, _TEXT, _KNOWN))
+        bits = (kinds & bit != 0 for bit in (_WHOLE, _PACKED, _KNOWN))
         every = Frames(starts, sizes, *bits)
         for number, key in enumerate(self._streams.tolist()):
             some = slice(*np.searchsorted(streams, (number, number + 1)).tolist())
