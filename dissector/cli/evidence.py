@@ -205,7 +205,9 @@ def _made(
     from dissector.evidence.cutting import cut, keys_of, landed, memory_file, numbers_in, path_of
     from dissector.evidence.frame_selection import choose, with_partners
     from dissector.evidence.showing import sentences, shown_by
+    from dissector.evidence.streams import ASKED, TreatedStreams
     from dissector.queries.sandbox import sandbox_over
+    from dissector.sources.dissect import dissect
     from dissector.sources.rings import Chain
 
     frames_by_capture = choose(source.engine, filters)
@@ -228,7 +230,9 @@ def _made(
     file = memory_file()
     with part.data:
         slice = Chain((path_of(part.data),), "packets")
-        done = anonymize(slice, options, anonymizer, file, comments)
+        rows = dissect(slice, common.core_options(**ASKED))
+        streams = TreatedStreams(anonymizer.treat, rows, in_memory=True)
+        done = anonymize(slice, streams, anonymizer, file, comments)
     file.flush()
     with (
         file,

@@ -1,19 +1,13 @@
 """The second pass: every packet once more, with other addresses and what its stream holds now."""
 
-import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import BinaryIO, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
-from dissector.capture.interfaces import Interfaces
-from dissector.capture.write import interface_block, packet_block, section_block, statistics_block
-from dissector.evidence.anonymizer import Anonymizer
 from dissector.evidence.ip_fragments import TracedFragments
 from dissector.evidence.streams import TreatedStreams
-from dissector.limits import MAX_RECORD_BYTES
 from dissector.packet import header_offsets, rewriting
 from dissector.packet.columns import PacketColumns, SegmentColumns
 from dissector.packet.fragments import Fragments, Place, fragment_at
@@ -21,21 +15,10 @@ from dissector.packet.header_offsets import Headers, PacketsLeft
 from dissector.packet.link import RAW
 from dissector.packet.reasons import USED
 from dissector.packet.walk import NO_END, new_walk
-from dissector.sources.packet_blocks import PacketBlock, Progress, packet_blocks
-from dissector.sources.rings import Chain
+from dissector.sources.packet_blocks import PacketBlock, Progress
 
 _HEADERS: Final = 1 << 16
-_OUT_BYTES: Final = max(1 << 22, MAX_RECORD_BYTES + 64)
 _TCP_KEPT: Final = 14  # of a header that cannot be read: up to its length and flags
-_APPLICATION: Final = "pulsar-dissector"
-
-
-@dataclasses.dataclass
-class Rewritten:
-    """What was written: packets, bytes emptied that belong to no segment."""
-
-    packets: int = 0
-    emptied: int = 0
 
 
 # Reads the packets once more. Takes what is told how far it is, and what puts fragments together.
@@ -154,81 +137,3 @@ class Rewriting:
         rebuilt = SegmentColumns(np.ascontiguousarray(segments.matrix[:, rows]))
         rebuilt.source[:] = 0
         self._rewrite_segments(assembled, rebuilt, len(rows))
-
-
-class Rewriter(Rewriting):
-    """Writes the packets of a chain of files as pcapng, with other addresses.
-
-    Args:
-        comments: of packets, by their number.
-    """
-
-    def __init__(
-        self, anonymizer: Anonymizer, streams: TreatedStreams, sink: BinaryIO,
-        comments: Mapping[int, Sequence[str]] | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(streams, anonymizer.rewriting)
-        self._sink = sink
-        self._comments = comments
-        self._out = np.zeros(_OUT_BYTES, np.uint8)
-        self._interfaces = 0
-        self.rewritten = Rewritten()
-
-    def run(self, chain: Chain, progress: Progress | None = None) -> Rewritten:
-        """Read the files again, and write."""
-        self._sink.write(section_block("", _APPLICATION))
-        interfaces = Interfaces()
-        for block in self.blocks(partial(packet_blocks, chain), progress):
-            self._write(block)
-            interfaces = block.reader.interfaces
-        self._describe(interfaces)
-        for interface, count in sorted(interfaces.dropped().items()):
-            self._sink.write(statistics_block(interface, count))
-        return self.rewritten
-
-    def _treat_rest(self, block: PacketBlock) -> None:
-        rewriting.blank_behind(
-            block.data, block.packets, block.segments, block.segment_count, block.first_packet
-        )
-
-    def _readdress(self, data: ByteArray, packets: PacketColumns, headers: Headers) -> None:
-        rewriting.readdress(data, packets, headers, self._state)
-        self.rewritten.emptied += rewriting.blank(data, packets, headers)
-
-    # -- out
-
-    def _describe(self, interfaces: Interfaces) -> None:
-        """Write what interfaces there are, that are not written yet."""
-        while self._interfaces < interfaces.count:
-            number = self._interfaces
-            columns = interfaces.columns
-            link_type, snaplen = int(columns.link_type[number]), int(columns.snaplen[number])
-            self._sink.write(interface_block(link_type, max(snaplen, 0)))
-            self._interfaces += 1
-
-    def _write(self, block: PacketBlock) -> None:
-        self._describe(block.reader.interfaces)
-        self.rewritten.packets += block.rows
-        if self._comments is not None:
-            self._write_with_comments(block, self._comments)
-            return
-        numbers = np.arange(max(self._interfaces, 1), dtype=np.int64)
-        left = PacketsLeft.all_of(block.rows)
-        while left.row[0] < block.rows:
-            size = rewriting.pack_packets(block.data, block.packets, left, numbers, self._out)
-            self._sink.write(self._out[:size].data)
-
-    def _write_with_comments(
-        self, block: PacketBlock, comments: Mapping[int, Sequence[str]]
-    ) -> None:
-        packets = block.packets
-        for row in range(block.rows):
-            start = int(packets.offset[row])
-            content = block.data[start : start + int(packets.captured_bytes[row])].tobytes()
-            texts = comments.get(block.first_packet + row, ())
-            self._sink.write(
-                packet_block(
-                    content, int(packets.ts_ns[row]), int(packets.wire_bytes[row]),
-                    int(packets.interface[row]), texts,
-                )
-            )  # fmt: skip

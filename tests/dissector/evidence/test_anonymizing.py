@@ -14,6 +14,7 @@ from dissector.dissection import Options
 from dissector.evidence import anonymizer, ip_fragments, packets, streams  # noqa: F401 - see above
 from dissector.packet.fragments import Place
 from dissector.packet.walk import NO_END
+from dissector.sources.dissect import dissect_bytes
 from dissector.sources.packet_blocks import blocks_of_bytes
 from tests.dissector.evidence.copies import anonymous
 from tests.dissector.evidence.sameness import assert_same
@@ -114,8 +115,8 @@ def test_what_overtakes_the_beginning_of_its_stream_says_what_the_stream_says() 
 def pieces_of(raw: bytes) -> list[tuple[int, bytes]]:
     """Offset and payload of the segments to the broker, as packets are given their bytes."""
     data = np.frombuffer(bytearray(raw), np.uint8)
-    found = streams.TreatedStreams(lambda stream: None, in_memory=True)
-    found.read_bytes(data, Options())
+    rows = dissect_bytes(data, Options(**streams.ASKED))
+    found = streams.TreatedStreams(lambda stream: None, rows, in_memory=True)
     pieces = []
     for block in blocks_of_bytes(data):
         places = found.places(block.segments, block.segment_count)
