@@ -5,7 +5,8 @@ from typing import Final
 
 import numpy as np
 
-from dissector.blocks import ByteArray, Int64Array
+from dissector.blocks import ByteArray
+from dissector.capture.reader import CaptureReader
 from dissector.evidence.ip_fragments import TracedFragments
 from dissector.evidence.streams import TreatedStreams
 from dissector.packet import header_offsets, rewriting
@@ -13,7 +14,7 @@ from dissector.packet.columns import PacketColumns, SegmentColumns
 from dissector.packet.fragments import Fragments, Place, fragment_at
 from dissector.packet.header_offsets import Headers, PacketsLeft
 from dissector.packet.link import RAW
-from dissector.packet.reasons import USED
+from dissector.packet.reasons import OTHER_TRANSPORT, USED
 from dissector.packet.walk import NO_END, new_walk
 from dissector.sources.packet_blocks import PacketBlock, Progress
 
@@ -49,25 +50,21 @@ class Rewriting:
         if self._streams.has_fragments:
             self._put_pieces(read)
         for block in read(progress, None):
-            self._rewrite(block)
+            self._rewrite(block, self._streams.places(block.segments, block.segment_count))
             yield block
 
     # -- one block
 
-    def _rewrite(self, block: PacketBlock) -> None:
-        data, packets = block.data, block.packets
-        all_headers = self._find_headers(
-            data, packets, block.rows, block.reader.interfaces.columns.link_type
+    def _rewrite(self, block: PacketBlock, places: rewriting.SegmentPlaces) -> None:
+        """Rewrite the packets of a block. places: of its segments."""
+        all_headers = self._find_headers(block)
+        rewriting.rewrite_segments(
+            block.data, block.segments, block.segment_count, places, self._streams.runs, self._state
         )
-        self._rewrite_segments(data, block.segments, block.segment_count)
         self._treat_rest(block)
         for headers in all_headers:
             self._refine(block, headers)
-            self._readdress(data, packets, headers)
-
-    def _rewrite_segments(self, data: ByteArray, segments: SegmentColumns, count: int) -> None:
-        places = self._streams.places(segments, count)
-        rewriting.rewrite_segments(data, segments, count, places, self._streams.runs, self._state)
+            self._readdress(block.data, block.packets, headers)
 
     def _treat_rest(self, block: PacketBlock) -> None:
         """Treat what lies in no segment, before headers change."""
@@ -76,15 +73,14 @@ class Rewriting:
     def _readdress(self, data: ByteArray, packets: PacketColumns, headers: Headers) -> None:
         """Give headers of packets, some of them put together of pieces, other addresses."""
 
-    def _find_headers(
-        self, data: ByteArray, packets: PacketColumns, rows: int, link_types: Int64Array
-    ) -> list[Headers]:
-        """The headers of some packets, in parts."""
-        left = PacketsLeft.all_of(rows)
+    def _find_headers(self, block: PacketBlock) -> list[Headers]:
+        """The headers of packets, in parts."""
+        left = PacketsLeft.all_of(block.rows)
+        link_types = block.reader.interfaces.columns.link_type
         all_headers = []
-        while left.row[0] < rows:
+        while left.row[0] < block.rows:
             count = header_offsets.find_headers(
-                data, packets, left, link_types, self._walk, self._headers
+                block.data, block.packets, left, link_types, self._walk, self._headers
             )
             all_headers.append(self._headers.first(count))
         return all_headers
@@ -115,25 +111,32 @@ class Rewriting:
         kept = TracedFragments()
         for block in read(None, kept):
             assembled = block.assembled.copy()
-            links = np.array([RAW], np.int64)
-            rows = PacketColumns.new(len(kept.wholes))
-            for row, whole in enumerate(kept.wholes):
-                size = whole.end - whole.start
-                rows.offset[row], rows.captured_bytes[row] = whole.start, size
-                rows.wire_bytes[row], rows.ts_ns[row], rows.interface[row] = size, 0, 0
-            all_headers = self._find_headers(assembled, rows, len(kept.wholes), links)
-            self._rewrite_rebuilt(assembled, block)
-            for headers in all_headers:
-                headers.kind[headers.kind == header_offsets.PIECE] = header_offsets.REST
-                self._readdress(assembled, rows, headers)
+            if kept.wholes:
+                self._rewrite(*self._rebuilt(assembled, block, kept))
             self._pieces.update(kept.contents(assembled))
 
-    def _rewrite_rebuilt(self, assembled: ByteArray, block: PacketBlock) -> None:
-        segments = block.segments
-        rows = np.flatnonzero(segments.source[: block.segment_count] == 1)
-        if not len(rows):
-            return
-        # As if they lay in the input.
-        rebuilt = SegmentColumns(np.ascontiguousarray(segments.matrix[:, rows]))
-        rebuilt.source[:] = 0
-        self._rewrite_segments(assembled, rebuilt, len(rows))
+    def _rebuilt(
+        self, assembled: ByteArray, block: PacketBlock, kept: TracedFragments
+    ) -> tuple[PacketBlock, rewriting.SegmentPlaces]:
+        """The packets that were put together in a block, as if they lay in the input, and where
+        their segments are. No piece is in them: what is a fragment itself is lost."""
+        rows = len(kept.wholes)
+        packets = PacketColumns.new(rows)
+        starts = np.array([whole.start for whole in kept.wholes], np.int64)
+        sizes = np.array([whole.end for whole in kept.wholes], np.int64) - starts
+        packets.offset[:], packets.captured_bytes[:], packets.wire_bytes[:] = starts, sizes, sizes
+        packets.ts_ns[:] = packets.interface[:] = 0
+        reader = CaptureReader(block_rows=1)
+        reader.interfaces.add(RAW, 0)
+        is_rebuilt = np.flatnonzero(block.segments.source[: block.segment_count] == 1)
+        segments = SegmentColumns(np.ascontiguousarray(block.segments.matrix[:, is_rebuilt]))
+        count = len(segments.packet)
+        places = self._streams.places(segments, count)
+        of_rows = np.searchsorted(starts, segments.offset, "right") - 1
+        segments.source[:], segments.packet[:] = 0, of_rows - rows
+        reasons = np.full(rows, OTHER_TRANSPORT, np.int64)
+        reasons[of_rows] = USED
+        whole = PacketBlock(
+            assembled, reader, packets, rows, -rows, segments, count, reasons, assembled
+        )
+        return whole, places

@@ -35,17 +35,13 @@ class PacketBlock(NamedTuple):
 
     data: ByteArray
     reader: CaptureReader
+    packets: PacketColumns
     rows: int
     first_packet: int
     segments: SegmentColumns
     segment_count: int
     reasons: Int64Array
     assembled: ByteArray
-
-    @property
-    def packets(self) -> PacketColumns:
-        """Columns of the packets."""
-        return self.reader.packets
 
 
 def packet_blocks(
@@ -94,8 +90,8 @@ def _blocks_of(
             )
             reasons = decoder.reasons[: scan.rows]
             yield PacketBlock(
-                buffer.data, reader, scan.rows, scan.first_packet, segments, count, reasons,
-                decoder.assembled,
+                buffer.data, reader, reader.packets, scan.rows, scan.first_packet, segments, count,
+                reasons, decoder.assembled,
             )  # fmt: skip
     buffer.consumed = position
     buffer.is_enough = reader.is_over

@@ -143,6 +143,17 @@ def test_tunnels_and_fragments(name: str) -> None:
     assert_same(dissected(raw), dissected(made), but=HIDDEN_ALIKE)
 
 
+@pytest.mark.parametrize("cuts", [[], [64], [24, 48]], ids=["whole", "two", "three"])
+def test_what_looks_like_a_segment_and_is_none_goes(cuts: list[int]) -> None:
+    segment = bytearray(wire.segment(MARK.encode() * 9, sequence=1)[14:])
+    segment[20 + 12] = 1 << 4  # a TCP header of four bytes
+    pieces = fragments(bytes(segment), cuts) if cuts else [bytes(segment)]
+    base = pulsar_tape(Garden(3)).records()
+    odd = [Record(base[0].ts_ns, wire.ethernet(piece)) for piece in pieces]
+    made = anonymous(capture(odd + base))
+    assert MARK[:5].encode() not in made and MARK[-5:].encode() not in made
+
+
 def test_a_fragment_that_comes_once_more_later_holds_what_its_packet_holds() -> None:
     """In another block of packets than the one in which it was put together."""
     whole = wire.ipv4(wire.udp(bytes(range(200)), 5, 6), protocol=17)

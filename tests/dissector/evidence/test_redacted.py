@@ -204,6 +204,33 @@ def test_tunnels_and_fragments(name: str) -> None:
     assert_sums_are_right(clean)
 
 
+def test_what_is_no_segment_is_searched_in_fragments_too() -> None:
+    text = b"login user=joe password=hunter2hunter2 at last " + b"x" * 100
+    whole = packets.ipv4(packets.udp(text, 5, 514), protocol=17)
+    base = pulsar_tape(Garden(3)).records()
+    for cuts in ([], [40], [64], [24, 48]):
+        pieces = fragments(whole, cuts) if cuts else [whole]
+        records = [Record(base[0].ts_ns, packets.ethernet(piece)) for piece in pieces]
+        clean = redacted(capture(records + base))
+        assert b"hunter2" not in clean, cuts
+    assert b"login user=joe" in clean
+
+
+def test_fragments_of_fragments_are_stars() -> None:
+    garden = Garden(31)
+    records = []
+    for record in pulsar_tape(garden).records():
+        for number, piece in enumerate(fragments(record.data[14:], [32, 64])):
+            outer = fragments(tunnels.over_ip(piece, 4), [24], 100 + number)
+            records += [Record(record.ts_ns, packets.ethernet(each)) for each in outer]
+    raw = capture(records)
+    assert len(dissected(raw)["frames"]) > 50, "the test's own wrapping can be read"
+    clean = redacted(raw)
+    assert_clean(clean, garden)
+    reasons = [dissected(each)["capture_files"][0]["packets"] for each in (raw, clean)]
+    assert reasons[0] == reasons[1]
+
+
 def assert_sums_are_right(data: bytes) -> None:
     strict = dissected(data, verify_checksums=True)
     assert not strict["capture_files"][0]["packets_ignored_by_reason"] or not [
