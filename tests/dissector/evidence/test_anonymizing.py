@@ -14,6 +14,7 @@ from dissector.dissection import Options
 from dissector.evidence import anonymizer, ip_fragments, packets, streams  # noqa: F401 - see above
 from dissector.packet.fragments import Place
 from dissector.packet.walk import NO_END
+from dissector.protocols.framing import look
 from dissector.sources.dissect import dissect_bytes
 from dissector.sources.packet_blocks import blocks_of_bytes
 from tests.dissector.evidence.copies import anonymous
@@ -288,3 +289,26 @@ def test_damaged_frames_are_damaged_again() -> None:
 
     assert judged(before) == judged(after)
     assert ("mismatch" in {checksum for _, checksum in judged(after)}) is True
+
+
+@pytest.mark.parametrize(
+    ("begins", "kept", "gone"),
+    [
+        (b"PROXY TCP4 10.1.2.3 10.9.8.7 4242 6650\r\n", b" 4242 6650\r\n", b"10.1.2.3 10.9.8.7"),
+        (b"PROXY TCP4  10.1.2.3 10.9.8.7 4242 6650\r\n", b" 4242 6650\r\n", b"10.9.8.7"),
+        (b"PROXY UNKNOWN of acme by joe\r\n", b"PROXY UNKNOWN ", b"joe"),
+        (b"GET /acme HTTP/1.1\r\nHost: acme\r\n\r\n", b"GET ", b"acme"),
+        (b"HTTP/1.\r\nX-acme: 1\r\n\r\n", b"HTTP/1.", b"acme"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nacme", b"\r\n\r\nSM\r\n\r\n", b"acme"),
+        (b"PRI * HTTP/2 of acme and others", b"PRI * HTTP/2", b"acme"),
+    ],
+)
+def test_of_what_comes_before_frames_only_its_form_stays(
+    begins: bytes, kept: bytes, gone: bytes
+) -> None:
+    data = np.frombuffer(bytearray(begins), np.uint8)
+    none = np.zeros(0, np.int64)
+    frames = streams.Frames(none, none, *(none.astype(bool) for _ in range(3)))
+    anonymizer.Anonymizer(bytes(32)).treat(streams.Stream("http", False, [(0, data)], frames))
+    assert kept in data.tobytes() and gone not in data.tobytes()
+    assert look(data.tobytes(), True) == look(begins, True)
