@@ -8,10 +8,9 @@ the capture but for what sorting them takes.
 
 import mmap
 import os
-import tempfile
 from collections.abc import Callable, Iterable
-from functools import partial
-from typing import IO, Any, Final, NamedTuple
+from tempfile import TemporaryFile
+from typing import IO, Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 
@@ -105,7 +104,8 @@ class TreatedStreams:
         self.has_fragments = True
         self.treated = 0
         self._treat = treat
-        self._file = partial(_file, in_memory)
+        # Files without names: nothing of them is left, however the run ends.
+        self._file: Callable[[], IO[bytes]] = memory_file if in_memory else _disk_file
         self._raw = self._file()
         self._size = 0
         self._ranges = _Rows(self._file(), 4)
@@ -273,11 +273,13 @@ def _is(columns: Any, name: str, texts: Any) -> np.ndarray:
     return np.isin(column.codes, [n for n, text in enumerate(column.names) if text in wanted])
 
 
-def _file(in_memory: bool) -> IO[bytes]:
-    """A file without a name: nothing of it is left, however the run ends."""
-    if in_memory:
-        return os.fdopen(os.memfd_create("streams"), "w+b")
-    return tempfile.TemporaryFile(prefix="dissector-")
+def _disk_file() -> IO[bytes]:
+    return TemporaryFile(prefix="dissector-")
+
+
+def memory_file() -> BinaryIO:
+    """A file that never touches the disk."""
+    return os.fdopen(os.memfd_create("dissector"), "w+b")
 
 
 def mapped(file: IO[bytes]) -> ByteArray:
