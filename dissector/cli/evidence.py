@@ -12,7 +12,7 @@ from dissector.cli import expression, select, selecting
 from dissector.cli import options as cli_options
 from dissector.cli.anonymize import anonymizer_of, changes
 from dissector.cli.lake_of_command import need_inputs_or_lake, opened_lake
-from dissector.cli.options import Common, InputName, Whole
+from dissector.cli.options import INPUT_NAME, Common, Parsed, Whole
 from dissector.cli.show import column_kinds
 from dissector.cli.terminal import counted, safe_text
 from dissector.errors import InputError, UsageError
@@ -36,39 +36,31 @@ _LIBRARIES: Final = ("numpy", "pyarrow", "duckdb", "protobuf")
 _MOST_FRAMES: Final = 1 << 62
 
 
-class FrameRange(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A-B, or one number."""
+def frame_range(text: str) -> tuple[int, int]:
+    """The first and the last of A-B, or one number.
 
-    name = "range"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, int]:
-        if isinstance(value, tuple):
-            return value
-        first, sign, last = str(value).partition("-")
-        if not first.isdecimal() or (sign and not last.isdecimal()):
-            self.fail(f"{value!r} is no range of frames; write 120-140 or 120", param, ctx)
-        low, high = int(first), int(last or first)
-        if low > high or high > _MOST_FRAMES:
-            self.fail(f"{value!r}: the first frame comes first", param, ctx)
-        return low, high
+    Raises:
+        UsageError: it is none of these.
+    """
+    first, sign, last = text.partition("-")
+    if not first.isdecimal() or (sign and not last.isdecimal()):
+        raise UsageError(f"{text!r} is no range of frames; write 120-140 or 120")
+    low, high = int(first), int(last or first)
+    if low > high or high > _MOST_FRAMES:
+        raise UsageError(f"{text!r}: the first frame comes first")
+    return low, high
 
 
-class _FindingName(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+def _finding_name(text: str) -> str:
     """One of FINDING_NAMES, or a rule by its number or code."""
+    from dissector.findings.loading import load_rules, named
 
-    name = "finding"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from dissector.findings.loading import load_rules, named
-
-        if value not in FINDING_NAMES:
-            try:
-                named(load_rules()[0], [value])
-            except UsageError as error:
-                self.fail(f"{error}, nor is it one of {', '.join(FINDING_NAMES)}", param, ctx)
-        return str(value)
+    if text not in FINDING_NAMES:
+        try:
+            named(load_rules()[0], [text])
+        except UsageError as error:
+            raise UsageError(f"{error}, nor is it one of {', '.join(FINDING_NAMES)}") from None
+    return text
 
 
 class _Source(NamedTuple):
@@ -95,7 +87,7 @@ class _Source(NamedTuple):
     help="Choose this one; see dissector connections.",
 )  # fmt: skip
 @click.option(
-    "--frames", "frames", multiple=True, type=FrameRange(), metavar="A-B",
+    "--frames", "frames", multiple=True, type=Parsed("range", frame_range), metavar="A-B",
     help="Select frames by number. Repeatable.",
 )  # fmt: skip
 @selecting.selecting_options
@@ -103,7 +95,7 @@ class _Source(NamedTuple):
     "--slowest", type=Whole(1, 10_000), metavar="N", help="Select the N slowest exchanges."
 )
 @click.option(
-    "--finding", type=_FindingName(), metavar="NAME",
+    "--finding", type=Parsed("finding", _finding_name), metavar="NAME",
     help="Select frames that show this: D06, or a name below.",
 )  # fmt: skip
 @cli_options.output_file_option(required=True)
@@ -356,7 +348,7 @@ def _command(filters: "Filters", anonymizer: "Anonymizer") -> str:
 
 
 @click.command(epilog=cli_options.example("dissector verify report.zip"))
-@click.argument("bundles", nargs=-1, required=True, type=InputName(), metavar="BUNDLE...")
+@click.argument("bundles", nargs=-1, required=True, type=INPUT_NAME, metavar="BUNDLE...")
 @cli_options.speaking_options
 def verify(common: Common, bundles: tuple[str, ...]) -> int:
     """Check bundles of evidence.

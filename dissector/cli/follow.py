@@ -14,7 +14,7 @@ import click
 
 from dissector.cli import options, selecting
 from dissector.cli.local_time import shown_time
-from dissector.cli.options import Common, InputName, Whole
+from dissector.cli.options import INPUT_NAME, Common, Whole
 from dissector.cli.terminal import Paint
 from dissector.codecs.printable import json_text
 from dissector.errors import UsageError
@@ -274,7 +274,7 @@ def _is_wanted(part: "Selection", only: str | None, portion: ConversationPart) -
         "dissector follow night.pcap --connection 3 -T raw --direction to_client > bytes"
     )
 )
-@click.argument("source", type=InputName(), metavar="INPUT")
+@click.argument("source", type=INPUT_NAME, metavar="INPUT")
 @click.option(
     "--connection",
     required=True,
