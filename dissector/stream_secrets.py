@@ -8,11 +8,12 @@ all goes. Behind a hole, and where a stream begins whose start was not captured,
 the bytes belong to: there goes the rest of a frame, and of what is searched the rest of the line.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from dissector.codecs.redaction import behind_hole, last_word, merged, secrets
+from dissector.codecs.redaction import behind_hole, last_word, masked, merged, secrets
 from dissector.codecs.secret_keys import Span
 from dissector.limits import SECRET_HELD_BYTES, SECRET_REACH_BYTES, SECRET_WINDOW_BYTES
 from dissector.protocols import spec_of
@@ -23,7 +24,7 @@ _PROXY_HEADS: Final = (b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n")
 
 
 class Frame(NamedTuple):
-    """A frame in a stream, from offset start to end. is_packed: a compressed text."""
+    """A frame in a stream, from offset start to end. is_packed: its body is compressed."""
 
     start: int
     end: int
@@ -162,8 +163,10 @@ class FrameSecrets:
 
     def add(self, offset: int, data: bytes) -> None:
         """Take a range in the order of the stream."""
-        if not data:
-            return
+        for at in range(0, len(data), SECRET_WINDOW_BYTES):
+            self._add(offset + at, data[at : at + SECRET_WINDOW_BYTES])
+
+    def _add(self, offset: int, data: bytes) -> None:
         if not self._runs or self._end != offset:
             self._runs.append((offset, bytearray()))
         self._runs[-1][1].extend(data)
@@ -210,3 +213,40 @@ class FrameSecrets:
                 del data[:size]
                 self._runs.appendleft((end, data))
         self._start = max(self._start, end)
+
+
+class DirectionSecrets:
+    """Finds the secrets of one direction, those of its frames and those outside of them.
+
+    spans: what goes, when it is over: offsets in the stream, rising. What is added before goes too.
+    """
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self._stream, self._frames = StreamSecrets(), FrameSecrets()
+
+    def add(self, offset: int, data: bytes) -> None:
+        """Take a range in the order of the stream; an empty one stands for a hole."""
+        self._stream.add(offset, data)
+        self._frames.add(offset, data)
+
+    def add_frame(self, frame: Frame) -> None:
+        """Take a frame in the order of the stream."""
+        self._frames.add_frame(frame)
+
+    def finish(self, protocol: str, is_midstream: bool) -> None:
+        """The stream is over; see `StreamSecrets.finish`."""
+        self._frames.finish()
+        outside = self._stream.finish(protocol, is_midstream, self._frames.framed)
+        self.spans = merged([*self.spans, *outside, *self._frames.secret_spans])
+
+    def hidden(self, offset: int, data: bytes) -> tuple[bytes, int]:
+        """Bytes of the stream with secrets as `*`, and how many these are."""
+        end = offset + len(data)
+        first = bisect_right(self.spans, offset, key=lambda span: span[1])
+        last = bisect_left(self.spans, (end, 0))
+        spans = [
+            (max(low, offset) - offset, min(high, end) - offset)
+            for low, high in self.spans[first:last]
+        ]
+        return masked(data, spans), sum(high - low for low, high in spans)

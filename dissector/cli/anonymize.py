@@ -16,11 +16,8 @@ from dissector.limits import MAX_PSEUDONYMS
 from dissector.outputs import new_file, written
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from dissector.evidence.anonymizer import Anonymizer
     from dissector.evidence.anonymizing import Anonymized
-    from dissector.sources.rings import Chain
 
 _KEY_BYTES: Final = 32
 
@@ -63,23 +60,6 @@ def _kept_key(path: Path) -> bytes:
     raise UsageError(f"{path}: holds no key of {2 * _KEY_BYTES} hexadecimal digits")
 
 
-def only_chain(inputs: "Sequence[str]", mode: str, common: Common) -> "Chain":
-    """The one capture that inputs name.
-
-    Raises:
-        UsageError: they name several. InputError: they name none.
-    """
-    from dissector.cli.reading import Reading
-
-    chains = Reading(inputs, common, mode).chains
-    if len(chains) != 1:
-        raise UsageError(
-            f"{len(chains)} captures are named and one file is written: name one, or say that they "
-            "are one with --chain all"
-        )
-    return chains[0]
-
-
 @click.command(
     epilog=options.example(
         "dissector anonymize night.pcap -o shared.pcapng\n"
@@ -112,30 +92,41 @@ def anonymize(
     and numbers stay, so that the copy gives the same numbers. Always pcapng. What is not touched,
     and what cannot be: docs/bug-reports.md.
     """
-    from dissector.cli.reading import rereadable
+    from dissector.cli.reading import Reading, rereadable, tell_missing
     from dissector.evidence.anonymizing import anonymize as write_anonymous
+    from dissector.evidence.streams import ASKED, TreatedStreams
 
     target = new_file(output, inputs, is_forced=force)
     anonymizer = anonymizer_of(keep_addresses, keep_names, key_file)
     with rereadable(inputs) as files:
-        capture = only_chain(files, chain, common)
-        size = 2 * capture.stored_bytes
+        reading = Reading(files, common, chain)
+        if len(reading.chains) != 1:
+            raise UsageError(
+                f"{len(reading.chains)} captures are named and one file is written: name one, or "
+                "say that they are one with --chain all"
+            )
+        rows = (block for _, block in reading.blocks("anonymizing", **ASKED))
+        streams = TreatedStreams(anonymizer.treat, rows)
+        reading.refuse_if_partial()
         with (
-            progress_bar("anonymizing", size, common.is_progress_shown) as bar,
+            progress_bar("writing", reading.total_bytes, common.is_progress_shown) as bar,
             written(target, is_forced=force) as file,
         ):
-            done = write_anonymous(capture, common.core_options(), anonymizer, file, progress=bar)
-    for sentence in done.problems:
-        common.words.missing(sentence)
+            done = write_anonymous(reading.chains[0], streams, anonymizer, file, progress=bar)
+    tell_missing(reading.account, common.words)
     common.words.say(f"{counted(done.packets, 'packet')} written to {output}")
     for sentence in changes(done, anonymizer):
         common.words.detail(sentence)
-    return EXIT_PARTIAL if done.problems else 0
+    return EXIT_PARTIAL if reading.account.is_partial else 0
 
 
 def changes(done: "Anonymized", anonymizer: "Anonymizer") -> list[str]:
     """What was done to packets, in sentences."""
     keeping = anonymizer.keeping
+    repacked, nameless, noise = (
+        sum(getattr(each, name) for each in anonymizer.by_protocol.values())
+        for name in ("repacked", "nameless", "given_up")
+    )
     lines = [
         "Secrets: what authenticates (CONNECT, AUTH_RESPONSE, lookups, AUTH of Cursus) and values "
         "of encryption keys are `*`, as many as there were bytes.",
@@ -161,18 +152,17 @@ def changes(done: "Anonymized", anonymizer: "Anonymizer") -> list[str]:
         "Versions of clients and brokers, times, ids, sizes and flags stay.",
         "Comments, names of interfaces and secrets for decryption of the original are not in here.",
     ]
-    if done.repacked:
-        lines.append(f"Compressed batches packed anew at their length: {done.repacked:,}.")
-    if done.nameless:
+    if repacked:
+        lines.append(f"Compressed batches packed anew at their length: {repacked:,}.")
+    if nameless:
         lines.append(
-            "Of these without names and keys inside, for which there was no room: "
-            f"{done.nameless:,}."
+            f"Of these without names and keys inside, for which there was no room: {nameless:,}."
         )
     if anonymizer.pseudonyms.is_full:
         lines.append(f"Of more than {MAX_PSEUDONYMS:,} short words two may have become the same.")
-    if done.noise:
+    if noise:
         lines.append(
-            f"Compressed bodies that could not be packed anew and are noise: {done.noise:,}; rows "
+            f"Compressed bodies that could not be packed anew and are noise: {noise:,}; rows "
             "of single messages in them are missing, numbers of messages are not."
         )
     if done.emptied:

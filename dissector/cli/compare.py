@@ -10,7 +10,7 @@ import click
 from dissector.cli import options, selecting
 from dissector.cli.conditions import met, read_conditions
 from dissector.cli.lake_of_command import opened_lake
-from dissector.cli.options import Common, InputName
+from dissector.cli.options import INPUT_NAME, Common
 from dissector.cli.reading import STDIN
 from dissector.cli.report import judge
 from dissector.cli.terminal import Paint, safe_text, terminal_width, wrapped
@@ -37,8 +37,8 @@ _NUMBERS: Final = ("worse", "better", "no_evidence", "not_comparable")
         "dissector compare before.pcap after.pcap --markdown >> $GITHUB_STEP_SUMMARY"
     )
 )
-@click.argument("before", type=InputName(), metavar="BEFORE")
-@click.argument("after", type=InputName(), metavar="AFTER")
+@click.argument("before", type=INPUT_NAME, metavar="BEFORE")
+@click.argument("after", type=INPUT_NAME, metavar="AFTER")
 @click.option(
     "--metric", "metrics", multiple=True, metavar="NAME",
     help="Compare this metric only: send_latency.p99. Repeatable.",

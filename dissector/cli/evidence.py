@@ -12,7 +12,7 @@ from dissector.cli import expression, select, selecting
 from dissector.cli import options as cli_options
 from dissector.cli.anonymize import anonymizer_of, changes
 from dissector.cli.lake_of_command import need_inputs_or_lake, opened_lake
-from dissector.cli.options import Common, InputName, Whole
+from dissector.cli.options import INPUT_NAME, Common, Parsed, Whole
 from dissector.cli.show import column_kinds
 from dissector.cli.terminal import counted, safe_text
 from dissector.errors import InputError, UsageError
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from dissector.evidence.cutting import Cut
     from dissector.evidence.frame_selection import Chosen, Filters
     from dissector.evidence.showing import Shown
-    from dissector.findings.finding import Finding
     from dissector.lake.reader import Lake
     from dissector.queries.sandbox import Sandbox
     from dissector.sources.rings import Chain
@@ -37,39 +36,31 @@ _LIBRARIES: Final = ("numpy", "pyarrow", "duckdb", "protobuf")
 _MOST_FRAMES: Final = 1 << 62
 
 
-class FrameRange(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A-B, or one number."""
+def frame_range(text: str) -> tuple[int, int]:
+    """The first and the last of A-B, or one number.
 
-    name = "range"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, int]:
-        if isinstance(value, tuple):
-            return value
-        first, sign, last = str(value).partition("-")
-        if not first.isdecimal() or (sign and not last.isdecimal()):
-            self.fail(f"{value!r} is no range of frames; write 120-140 or 120", param, ctx)
-        low, high = int(first), int(last or first)
-        if low > high or high > _MOST_FRAMES:
-            self.fail(f"{value!r}: the first frame comes first", param, ctx)
-        return low, high
+    Raises:
+        UsageError: it is none of these.
+    """
+    first, sign, last = text.partition("-")
+    if not first.isdecimal() or (sign and not last.isdecimal()):
+        raise UsageError(f"{text!r} is no range of frames; write 120-140 or 120")
+    low, high = int(first), int(last or first)
+    if low > high or high > _MOST_FRAMES:
+        raise UsageError(f"{text!r}: the first frame comes first")
+    return low, high
 
 
-class _FindingName(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+def _finding_name(text: str) -> str:
     """One of FINDING_NAMES, or a rule by its number or code."""
+    from dissector.findings.loading import load_rules, named
 
-    name = "finding"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from dissector.findings.loading import load_rules, named
-
-        if value not in FINDING_NAMES:
-            try:
-                named(load_rules()[0], [value])
-            except UsageError as error:
-                self.fail(f"{error}, nor is it one of {', '.join(FINDING_NAMES)}", param, ctx)
-        return str(value)
+    if text not in FINDING_NAMES:
+        try:
+            named(load_rules()[0], [text])
+        except UsageError as error:
+            raise UsageError(f"{error}, nor is it one of {', '.join(FINDING_NAMES)}") from None
+    return text
 
 
 class _Source(NamedTuple):
@@ -96,7 +87,7 @@ class _Source(NamedTuple):
     help="Choose this one; see dissector connections.",
 )  # fmt: skip
 @click.option(
-    "--frames", "frames", multiple=True, type=FrameRange(), metavar="A-B",
+    "--frames", "frames", multiple=True, type=Parsed("range", frame_range), metavar="A-B",
     help="Select frames by number. Repeatable.",
 )  # fmt: skip
 @selecting.selecting_options
@@ -104,7 +95,7 @@ class _Source(NamedTuple):
     "--slowest", type=Whole(1, 10_000), metavar="N", help="Select the N slowest exchanges."
 )
 @click.option(
-    "--finding", type=_FindingName(), metavar="NAME",
+    "--finding", type=Parsed("finding", _finding_name), metavar="NAME",
     help="Select frames that show this: D06, or a name below.",
 )  # fmt: skip
 @cli_options.output_file_option(required=True)
@@ -202,24 +193,27 @@ def _made(
 ) -> tuple[dict[str, bytes], dict[str, Any], int]:
     """The parts of a bundle, what its manifest says, and how many packets it has."""
     from dissector.evidence.anonymizing import anonymize
-    from dissector.evidence.cutting import cut, keys_of, landed, memory_file, numbers_in, path_of
-    from dissector.evidence.frame_selection import choose, with_partners
-    from dissector.evidence.showing import sentences, shown_by
-    from dissector.queries.sandbox import sandbox_over
+    from dissector.evidence.cutting import cut, path_of, reread, roles_in
+    from dissector.evidence.frame_selection import SELECTED, choose
+    from dissector.evidence.showing import sentences, shown_by, wanted_findings
+    from dissector.evidence.streams import ASKED, TreatedStreams, memory_file
+    from dissector.sources.dissect import dissect
     from dissector.sources.rings import Chain
 
-    frames_by_capture = choose(source.engine, filters)
-    if len(frames_by_capture) > 1:
-        raise UsageError(
-            f"the selection is in {len(frames_by_capture)} captures and a bundle is of one: "
-            "name one of them"
+    is_of_rule = filters.finding is not None and filters.finding not in FINDING_NAMES
+    found = wanted_findings(source.engine, str(filters.finding)) if is_of_rule else []
+    chosen = choose(source.engine, filters, found)
+    if chosen.capture not in source.chains:
+        raise InputError(
+            f"the packets of {chosen.capture} are not at hand: name its files as INPUT"
         )
-    ((capture, frames),) = frames_by_capture.items()
-    if capture not in source.chains:
-        raise InputError(f"the packets of {capture} are not at hand: name its files as INPUT")
-    chain, options = source.chains[capture], common.core_options()
-    chosen = with_partners(source.engine, capture, frames)
-    before = _findings(source.engine, filters, chosen)
+    chain, options = source.chains[chosen.capture], common.core_options()
+    selected = set(chosen.of_role(SELECTED))
+    before = [
+        one
+        for one in found
+        if one.capture == chosen.capture and selected & {each.frame_no for each in one.evidence}
+    ]
     part = cut(
         source.engine, chain, chosen, options, has_permits=filters.finding == "stall",
         lacking=lambda own: sum(not each.is_same for each in shown_by(own, before)),
@@ -228,40 +222,20 @@ def _made(
     file = memory_file()
     with part.data:
         slice = Chain((path_of(part.data),), "packets")
-        done = anonymize(slice, options, anonymizer, file, comments)
-    file.flush()
-    with (
-        file,
-        landed(file, options) as lake,
-        sandbox_over(lake, has_ready_views=False) as own,
-    ):
-        numbers = numbers_in(own, part.taken)
+        rows = dissect(slice, common.core_options(**ASKED))
+        streams = TreatedStreams(anonymizer.treat, rows, in_memory=True)
+        done = anonymize(slice, streams, anonymizer, file, comments)
+    with file, reread(file, options) as (lake, own):
         shown = shown_by(own, before)
-        roles: dict[str, list[int]] = {}
-        for number, key in keys_of(source.engine, chosen).items():
-            if key in numbers:
-                roles.setdefault(chosen.roles[number][1], []).append(numbers[key])
         file.seek(0)
         manifest = _manifest(source, filters, (chosen, part, done), anonymizer, common)
-        manifest["roles"] = {role: sorted(each) for role, each in roles.items()}
+        manifest["roles"] = roles_in(own, part.taken, source.engine, chosen)
         if shown:
             pairs = [each.as_row() for each in shown]
             manifest["finding"] = {"name": filters.finding, "findings": pairs}
             manifest["shown"] += sentences(pairs)
         parts = _parts(lake, file.read(), manifest, source, shown)
         return parts, manifest, len(part.taken)
-
-
-def _findings(engine: "Sandbox", filters: "Filters", chosen: "Chosen") -> list["Finding"]:
-    """The findings that a bundle is made for: those of the rule that selected frames show."""
-    from dissector.evidence.frame_selection import SELECTED
-    from dissector.evidence.showing import findings_in
-
-    if filters.finding is None or filters.finding in FINDING_NAMES:
-        return []
-    selected = set(chosen.of_role(SELECTED))
-    rule_findings = findings_in(engine, filters.finding, chosen.capture)
-    return [one for one in rule_findings if selected & {each.frame_no for each in one.evidence}]
 
 
 def _parts(
@@ -374,7 +348,7 @@ def _command(filters: "Filters", anonymizer: "Anonymizer") -> str:
 
 
 @click.command(epilog=cli_options.example("dissector verify report.zip"))
-@click.argument("bundles", nargs=-1, required=True, type=InputName(), metavar="BUNDLE...")
+@click.argument("bundles", nargs=-1, required=True, type=INPUT_NAME, metavar="BUNDLE...")
 @cli_options.speaking_options
 def verify(common: Common, bundles: tuple[str, ...]) -> int:
     """Check bundles of evidence.
@@ -391,7 +365,8 @@ def _verify(path: str, common: Common) -> None:
     from dissector.cli.bundling import derived, same
     from dissector.dissection import Options
     from dissector.evidence.bundle import EvidenceBundle
-    from dissector.evidence.cutting import landed, memory_file
+    from dissector.evidence.cutting import reread
+    from dissector.evidence.streams import memory_file
     from dissector.sources.bundled import PACKETS
 
     bundle = EvidenceBundle(path)
@@ -401,15 +376,14 @@ def _verify(path: str, common: Common) -> None:
     file = memory_file()
     with file:
         file.write(bundle.parts[PACKETS])
-        file.flush()
-        with landed(file, options) as lake:
+        with reread(file, options) as (lake, own):
             try:
                 again = derived(lake, roles or {})
             except (TypeError, AttributeError):
                 raise InputError(
                     f"{path}: the bundle is damaged: its roles cannot be read"
                 ) from None
-            shown = _shown_again(manifest, lake, path)
+            shown = _shown_again(manifest, own, path)
     differing = [
         name for name, data in again.items() if not same(name, data, bundle.parts.get(name))
     ]
@@ -430,14 +404,13 @@ def _verify(path: str, common: Common) -> None:
         common.words.say(safe_text(sentence))
 
 
-def _shown_again(manifest: dict[str, Any], lake: "Lake", path: str) -> list[str] | None:
+def _shown_again(manifest: dict[str, Any], own: "Sandbox", path: str) -> list[str] | None:
     """What the packets of a bundle show of its finding; None where they do not show what it says.
 
     Raises:
         InputError: what the manifest says of it cannot be read.
     """
     from dissector.evidence.showing import facts_of, findings_in, sentences
-    from dissector.queries.sandbox import sandbox_over
 
     stored = manifest.get("finding")
     if stored is None:
@@ -445,8 +418,7 @@ def _shown_again(manifest: dict[str, Any], lake: "Lake", path: str) -> list[str]
     try:
         stated = [pair["packets"] for pair in stored["findings"] if pair["packets"] is not None]
         lines = sentences(stored["findings"])
-        with sandbox_over(lake, has_ready_views=False) as own:
-            here = [facts_of(one) for one in findings_in(own, str(stored["name"]))]
+        here = [facts_of(one) for one in findings_in(own, str(stored["name"]))]
     except (TypeError, KeyError, AttributeError, UsageError):
         raise InputError(f"{path}: the bundle is damaged: its finding cannot be read") from None
     return lines if all(each in here for each in stated) else None

@@ -12,7 +12,7 @@ from dissector.cli.engines import Name, chosen, engine_option
 from dissector.cli.engines import opened as opened_engine
 from dissector.cli.lake_of_command import OpenLake, need_inputs_or_lake, opened_lake, shown_lake
 from dissector.cli.local_time import shown_instant, shown_sentence, shown_time
-from dissector.cli.options import Common, InputName
+from dissector.cli.options import INPUT_NAME, Common
 from dissector.cli.render import json_line
 from dissector.cli.report import judge
 from dissector.cli.terminal import Paint, counted, safe_text, terminal_width, wrapped
@@ -41,7 +41,7 @@ _rules_option = click.option(
         "dissector findings night.pcap --fail-on 'finding.severity >= error'"
     )
 )
-@click.argument("inputs", nargs=-1, type=InputName(), metavar="[INPUT]...")
+@click.argument("inputs", nargs=-1, type=INPUT_NAME, metavar="[INPUT]...")
 @options.lake_option("Look at this lake; captures are not read.")
 @options.capture_option("Look at this capture of the lake only. Repeatable.")
 @selecting.selecting_options

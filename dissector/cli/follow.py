@@ -6,7 +6,6 @@ body of commands that carry credentials: what is printed need not be read by a m
 """
 
 import sys
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -15,14 +14,12 @@ import click
 
 from dissector.cli import options, selecting
 from dissector.cli.local_time import shown_time
-from dissector.cli.options import Common, InputName, Whole
+from dissector.cli.options import INPUT_NAME, Common, Whole
 from dissector.cli.terminal import Paint
 from dissector.codecs.printable import json_text
-from dissector.codecs.redaction import masked, merged
-from dissector.codecs.secret_keys import Span
 from dissector.errors import UsageError
 from dissector.protocols import spec_of
-from dissector.stream_secrets import Frame, FrameSecrets, StreamSecrets
+from dissector.stream_secrets import DirectionSecrets, Frame
 
 if TYPE_CHECKING:
     from dissector.blocks import TableBlock
@@ -73,9 +70,7 @@ class ConnectionFacts:
         # Filled until a frame tells the direction.
         self._endpoint_of_packet: dict[int, int] = {}
         self._is_known = False
-        self._secrets: list[list[Span]] = [[], []]  # by endpoint
-        self._streams = [StreamSecrets(), StreamSecrets()]  # by endpoint
-        self._frames = [FrameSecrets(), FrameSecrets()]
+        self.secrets = (DirectionSecrets(), DirectionSecrets())  # by endpoint
         self._early: list[tuple[str, int, Frame, bool]] = []  # while no direction is known
 
     def add(self, block: "TableBlock") -> None:
@@ -89,8 +84,7 @@ class ConnectionFacts:
                 packets = columns["packet"].tolist()
                 self._endpoint_of_packet.update(zip(packets, endpoints, strict=True))
             for endpoint_index, offset, data in _parts(block):
-                self._streams[endpoint_index].add(offset, data)
-                self._frames[endpoint_index].add(offset, data)
+                self.secrets[endpoint_index].add(offset, data)
         elif block.table in ("frames", "connections"):
             import pyarrow.compute as pc
 
@@ -117,7 +111,7 @@ class ConnectionFacts:
             if command is None:
                 continue
             spec = spec_of(protocol)
-            is_packed = spec is not None and spec.is_packed_text(codec, command)
+            is_packed = spec is not None and codec in spec.packed_codecs
             frame = Frame(offset, offset + size, protocol, is_packed)
             self._early.append((direction, packet, frame, command in _SECRET_COMMANDS))
         if self._is_known:
@@ -130,10 +124,10 @@ class ConnectionFacts:
             endpoint_index = self._endpoint_of_packet.get(packet, 0)
             if direction in self.directions and direction != "unknown":
                 endpoint_index = self.directions.index(direction)
-            self._frames[endpoint_index].add_frame(frame)
+            self.secrets[endpoint_index].add_frame(frame)
             if hides_body:
                 head = min(frame.start + _SHOWN_HEAD_BYTES, frame.end)
-                self._secrets[endpoint_index].append((head, frame.end))
+                self.secrets[endpoint_index].spans.append((head, frame.end))
         self._early.clear()
 
     def finish(self) -> None:
@@ -141,30 +135,8 @@ class ConnectionFacts:
         protocol = self.ends["protocol"] if self.ends is not None else ""
         is_midstream = self.ends is not None and self.ends["started"] == "midstream"
         self._give_frames()
-        for endpoint_index, (stream, frames) in enumerate(
-            zip(self._streams, self._frames, strict=True)
-        ):
-            frames.finish()
-            self._secrets[endpoint_index] = merged(
-                [
-                    *self._secrets[endpoint_index],
-                    *stream.finish(protocol, is_midstream, frames.framed),
-                    *frames.secret_spans,
-                ]
-            )
-
-    def hide(self, endpoint_index: int, stream_offset: int, data: bytes) -> tuple[bytes, int]:
-        """The bytes with secrets as `*`, and how many these are."""
-        end = stream_offset + len(data)
-        spans = self._secrets[endpoint_index]
-        first = bisect_right(spans, stream_offset, key=lambda span: span[1])
-        last = bisect_left(spans, (end, 0))
-        hidden_spans = [
-            (max(start, stream_offset) - stream_offset, min(stop, end) - stream_offset)
-            for start, stop in spans[first:last]
-            if stop > stream_offset
-        ]
-        return masked(data, hidden_spans), sum(stop - start for start, stop in hidden_spans)
+        for direction in self.secrets:
+            direction.finish(protocol, is_midstream)
 
 
 def _parts(block: "TableBlock") -> Iterator[tuple[int, int, bytes]]:
@@ -187,7 +159,7 @@ def portions(
         direction = facts.directions[endpoint_index]
         hidden = 0
         if redact and held:
-            held, hidden = facts.hide(endpoint_index, offset, held)
+            held, hidden = facts.secrets[endpoint_index].hidden(offset, held)
         kind = str(kinds.names[int(kinds.codes[row])])
         size, packet, ts_ns = (int(columns[name][row]) for name in ("bytes", "packet", "ts"))
         yield ConversationPart(direction, kind, offset, size, packet, ts_ns, held, hidden)
@@ -302,7 +274,7 @@ def _is_wanted(part: "Selection", only: str | None, portion: ConversationPart) -
         "dissector follow night.pcap --connection 3 -T raw --direction to_client > bytes"
     )
 )
-@click.argument("source", type=InputName(), metavar="INPUT")
+@click.argument("source", type=INPUT_NAME, metavar="INPUT")
 @click.option(
     "--connection",
     required=True,

@@ -10,10 +10,10 @@ import click
 from dissector.cli import options
 from dissector.cli.exits import EXIT_PARTIAL
 from dissector.cli.local_time import shown_time
-from dissector.cli.options import CommandGroup, Common, Size
+from dissector.cli.options import SIZE, CommandGroup, Common
 from dissector.cli.render import json_line
 from dissector.cli.select import read_time
-from dissector.cli.spans import Days, days_of
+from dissector.cli.spans import DAYS, days_of
 from dissector.cli.terminal import bytes_text, counted, safe_text
 from dissector.errors import OutputError, UsageError
 from dissector.schemas import SCHEMA_VERSION
@@ -167,7 +167,7 @@ def _tell(common: Common, removed: "Removed") -> int:
 
 @lake.command(epilog=options.example("dissector lake keep lake 30d"))
 @_lake_argument
-@click.argument("days", type=Days(), metavar="DAYS")
+@click.argument("days", type=DAYS, metavar="DAYS")
 @options.speaking_options
 def keep(common: Common, folder: Path, days: int) -> int:
     """Keep the last days of a lake, today included, and remove older ones.
@@ -282,7 +282,7 @@ def _warn_of_tables(
 @_lake_argument
 @click.argument("captures", nargs=-1, metavar="[CAPTURE]...")
 @click.option(
-    "--below", type=Size(), metavar="SIZE", help="Take only captures with smaller Parquet files."
+    "--below", type=SIZE, metavar="SIZE", help="Take only captures with smaller Parquet files."
 )
 @options.private_option
 @options.speaking_options

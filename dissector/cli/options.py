@@ -28,10 +28,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 if TYPE_CHECKING:
     # From click 8.3 on the class says what it converts to; before it takes no argument.
     _NumberType = click.ParamType[int]
-    _PairType = click.ParamType[tuple[int, str]]
-    _TextType = click.ParamType[str]
+    _AnyType = click.ParamType[Any]
 else:
-    _NumberType = _PairType = _TextType = click.ParamType
+    _NumberType = _AnyType = click.ParamType
 
 CHAIN_MODES: Final = ("auto", "all", "none")
 
@@ -60,19 +59,32 @@ class CommandGroup(click.Group):
         return super().get_command(ctx, cmd_name)
 
 
-class Size(_NumberType):
-    """A number of bytes, with a unit or without: 65536, 64KiB, 512MB."""
+class Parsed(_AnyType):
+    """The value that a text of the command line stands for.
 
-    name = "size"
+    Args:
+        name: of the kind of text. read: gives the value, or raises UsageError with a sentence.
+    """
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        match = _SIZE.fullmatch(str(value).strip())
-        if match is None:
-            self.fail(f"{value!r} is no size; write 65536, 64KiB or 512MB", param, ctx)
-        number, unit, binary = match.groups()
-        return int(float(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()])
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name = name
+        self.read = read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return _checked(self.read, self, value, param, ctx)
+
+
+def size_of(text: str) -> int:
+    """A number of bytes, with a unit or without: 65536, 64KiB, 512MB.
+
+    Raises:
+        UsageError: it is none.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is no size; write 65536, 64KiB or 512MB")
+    number, unit, binary = match.groups()
+    return int(float(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()])
 
 
 class LocalPath(click.Path):
@@ -94,15 +106,6 @@ class LakePath(LocalPath):
         return _checked(folder_of, self, value, param, ctx)
 
 
-class InputName(_TextType):
-    """What stands for input files: a path, a pattern, an address, `-` for standard input."""
-
-    name = "text"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return str(_checked(located, self, value, param, ctx))
-
-
 def _checked(
     check: Callable[[str], Any],
     kind: Any,
@@ -116,22 +119,23 @@ def _checked(
         kind.fail(str(error), param, ctx)
 
 
-class PortProtocol(_PairType):
-    """PORT=PROTOCOL, such as 6655=pulsar."""
+def port_protocol(text: str) -> tuple[int, str]:
+    """PORT=PROTOCOL, such as 6655=pulsar.
 
-    name = "port=protocol"
+    Raises:
+        UsageError: it is none.
+    """
+    port, sign, protocol = text.partition("=")
+    if not sign or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise UsageError(f"{text!r} is no port and protocol; write 6655=pulsar")
+    if protocol not in PROTOCOL_NAMES:
+        raise UsageError(f"{text!r}: known protocols are {', '.join(PROTOCOL_NAMES)}")
+    return int(port), protocol
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, str]:
-        if isinstance(value, tuple):
-            return value
-        port, sign, protocol = str(value).partition("=")
-        if not sign or not port.isdecimal() or not 0 < int(port) < 65536:
-            self.fail(f"{value!r} is no port and protocol; write 6655=pulsar", param)
-        if protocol not in PROTOCOL_NAMES:
-            self.fail(f"{value!r}: known protocols are {', '.join(PROTOCOL_NAMES)}", param)
-        return int(port), protocol
+
+SIZE: Final = Parsed("size", size_of)
+# What stands for input files: a path, a pattern, an address, `-` for standard input.
+INPUT_NAME: Final = Parsed("text", located)
 
 
 class Whole(_NumberType):
@@ -209,7 +213,7 @@ _SPEAKING: Final = (
 )
 # Options whose values only the command line knows how to read.
 _KINDS: Final[dict[str, dict[str, Any]]] = {
-    "decode_as": {"type": PortProtocol(), "multiple": True, "default": ()},
+    "decode_as": {"type": Parsed("port=protocol", port_protocol), "multiple": True, "default": ()},
     "protocol": {"type": click.Choice(["auto", *PROTOCOL_NAMES])},
     "keylog": {"type": LocalPath(dir_okay=False)},
 }
@@ -230,7 +234,7 @@ def _core_option(option: "dataclasses.Field[Any]") -> Callable[[Any], Any]:
     elif "bounds" in metadata:
         chosen["type"] = Whole(*metadata["bounds"])
     elif metadata.get("metavar") == "SIZE":
-        chosen["type"] = Size()
+        chosen["type"] = SIZE
     chosen |= _KINDS.get(option.name, {})
     names = ("-d", long) if option.name == "decode_as" else (long,)
     return click.option(
@@ -424,7 +428,7 @@ anonymizing_options = with_options(
         help="Take the key from this file, or put one there.  [default: a new one, not kept]",
     ),
 )
-inputs_or_lake_argument = click.argument("inputs", nargs=-1, type=InputName(), metavar="[INPUT]...")
+inputs_or_lake_argument = click.argument("inputs", nargs=-1, type=INPUT_NAME, metavar="[INPUT]...")
 inputs_argument = click.argument(
-    "inputs", nargs=-1, required=True, type=InputName(), metavar="INPUT..."
+    "inputs", nargs=-1, required=True, type=INPUT_NAME, metavar="INPUT..."
 )

@@ -19,7 +19,7 @@ from dissector.cli import (
     selecting,
 )
 from dissector.cli.local_time import shown_time
-from dissector.cli.options import Common, InputName, LocalPath, Whole
+from dissector.cli.options import INPUT_NAME, Common, LocalPath, Whole
 from dissector.cli.render import Row
 from dissector.cli.terminal import Paint, counted, safe_text, terminal_width
 from dissector.errors import UsageError
@@ -318,7 +318,7 @@ _count_option = click.option(
         "dissector frames night.pcap -Y 'checksum == \"mismatch\"' -w bad.pcapng"
     )
 )
-@click.argument("inputs", nargs=-1, type=InputName(), metavar="[INPUT]...")
+@click.argument("inputs", nargs=-1, type=INPUT_NAME, metavar="[INPUT]...")
 @click.option(
     "-i",
     "--interface",

@@ -1,23 +1,15 @@
 """Spans of time on a command line: how long, when to rotate, how fast to replay."""
 
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-import click
-
-from dissector.cli.options import Size
+from dissector.cli.options import Parsed, size_of
+from dissector.errors import UsageError
 from dissector.limits import MAX_KEPT_DAYS
 
 _DAYS: Final = re.compile(r"(\d{1,6})d")
 _SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)")
-
-if TYPE_CHECKING:
-    _NumberType = click.ParamType[float]
-    _RotateType = click.ParamType["Rotate"]
-    _DaysType = click.ParamType[int]
-else:
-    _NumberType = _RotateType = _DaysType = click.ParamType
 
 
 class Rotate(NamedTuple):
@@ -40,70 +32,50 @@ def days_of(text: str) -> int | None:
     return days if 0 < days <= MAX_KEPT_DAYS else None
 
 
-class Days(_DaysType):
+def _days(text: str) -> int:
     """A number of days: 30d."""
-
-    name = "days"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        days = value if isinstance(value, int) else days_of(str(value))
-        if days is None:
-            self.fail(f"{value!r} is no number of days; write 30d", param, ctx)
-        return days
+    days = days_of(text)
+    if days is None:
+        raise UsageError(f"{text!r} is no number of days; write 30d")
+    return days
 
 
-class Duration(_NumberType):
+def _duration(text: str) -> float:
     """A time span with its unit: 500ms, 60s, 5m, 8h."""
-
-    name = "duration"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        if isinstance(value, int | float):
-            return float(value)
-        seconds = seconds_of(str(value))
-        if seconds is None or seconds <= 0:
-            self.fail(f"{value!r} is no time span; write 500ms, 60s, 5m or 8h", param, ctx)
-        return seconds
+    seconds = seconds_of(text)
+    if seconds is None or seconds <= 0:
+        raise UsageError(f"{text!r} is no time span; write 500ms, 60s, 5m or 8h")
+    return seconds
 
 
-class RotateOption(_RotateType):
+def _rotate(text: str) -> Rotate:
     """A time span, a size, or both: 60s, 256MB, 60s,256MB."""
-
-    name = "rotate"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Rotate:
-        if isinstance(value, Rotate):
-            return value
-        seconds, size = None, None
-        for part in str(value).split(","):
-            span = seconds_of(part)
-            if span is not None:
-                seconds = span
-            else:
-                size = Size().convert(part, param, ctx)
-        if seconds == 0 or size == 0:
-            self.fail(f"{value!r} is nothing; write 60s, 256MB or both", param, ctx)
-        return Rotate(seconds, size)
+    seconds, size = None, None
+    for part in text.split(","):
+        span = seconds_of(part)
+        if span is not None:
+            seconds = span
+        else:
+            size = size_of(part)
+    if seconds == 0 or size == 0:
+        raise UsageError(f"{text!r} is nothing; write 60s, 256MB or both")
+    return Rotate(seconds, size)
 
 
-class Speed(_NumberType):
+def _speed(text: str) -> float:
     """real, max, or how many times faster than captured. max is 0."""
+    if text in ("max", "real"):
+        return 0.0 if text == "max" else 1.0
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < 1e6:
+        raise UsageError(f"{text!r} is no speed; write real, max or a number")
+    return number
 
-    name = "speed"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        if value in ("max", "real"):
-            return 0.0 if value == "max" else 1.0
-        try:
-            number = float(value)
-        except ValueError:
-            number = -1.0
-        if not 0 <= number < 1e6:
-            self.fail(f"{value!r} is no speed; write real, max or a number", param, ctx)
-        return number
+DAYS: Final = Parsed("days", _days)
+DURATION: Final = Parsed("duration", _duration)
+ROTATE: Final = Parsed("rotate", _rotate)
+SPEED: Final = Parsed("speed", _speed)

@@ -13,7 +13,7 @@ import click
 from dissector.cli import options, selecting
 from dissector.cli.lake_of_command import need_inputs_or_lake, opened_lake
 from dissector.cli.local_time import shown_time, shown_value, time_text
-from dissector.cli.options import Common, InputName, Whole
+from dissector.cli.options import INPUT_NAME, Common, Whole
 from dissector.cli.render import csv_line, field_text, json_line
 from dissector.cli.terminal import Messages, safe_text
 from dissector.errors import InputError, UsageError
@@ -47,7 +47,7 @@ A statement ends with `;`. .tables lists tables and views, .columns NAME the col
         "dissector sql night.pcap          # a prompt"
     )
 )
-@click.argument("inputs", nargs=-1, type=InputName(), metavar="[INPUT]... [QUERY]")
+@click.argument("inputs", nargs=-1, type=INPUT_NAME, metavar="[INPUT]... [QUERY]")
 @options.lake_option("Ask this lake; captures are not read.")
 @options.capture_option("Ask about this capture of the lake only. Repeatable.")
 @selecting.selecting_options

@@ -19,8 +19,8 @@ from dissector.cli.monitoring import (
     RecorderOptions,
     shown_topics,
 )
-from dissector.cli.options import Common, InputName, Size, Whole
-from dissector.cli.spans import Days, Duration, Rotate, RotateOption, Speed
+from dissector.cli.options import INPUT_NAME, SIZE, Common, Whole
+from dissector.cli.spans import DAYS, DURATION, ROTATE, SPEED, Rotate
 from dissector.outputs import refuse_inputs_in
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
 @click.option("--bpf", metavar="EXPR", help="Let the kernel pass only these, as tcpdump does.")
 @click.option(
     "--ring",
-    type=Size(),
+    type=SIZE,
     default="64MiB",
     show_default=True,
     metavar="SIZE",
@@ -165,12 +165,12 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     help="Choose who says when a packet came.",
 )
 @click.option(
-    "--replay", multiple=True, type=InputName(), metavar="INPUT",
+    "--replay", multiple=True, type=INPUT_NAME, metavar="INPUT",
     help="Take packets from files, one chain. Repeatable.",
 )  # fmt: skip
 @click.option(
     "--speed",
-    type=Speed(),
+    type=SPEED,
     default="max",
     show_default=True,
     metavar="real|max|N",
@@ -179,13 +179,13 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
 @cli_options.lake_option("Write rotations to this lake.")
 @click.option(
     "--keep-lake",
-    type=Days(),
+    type=DAYS,
     metavar="DAYS",
     help="Remove older days from the lake, whole ones, UTC: 30d.",
 )
 @click.option(
     "--rotate",
-    type=RotateOption(),
+    type=ROTATE,
     default="60s",
     show_default=True,
     metavar="TIME|SIZE",
@@ -218,7 +218,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
 )
 @click.option(
     "--keep",
-    type=Size(),
+    type=SIZE,
     default="2GB",
     show_default=True,
     metavar="SIZE",
@@ -226,7 +226,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
 )
 @click.option(
     "--recall",
-    type=Size(),
+    type=SIZE,
     default="64MiB",
     show_default=True,
     metavar="SIZE",
@@ -241,7 +241,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
 )
 @click.option(
     "--trigger-latency",
-    type=Duration(),
+    type=DURATION,
     default="1s",
     show_default=True,
     metavar="TIME",
@@ -278,7 +278,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     "a tap counts all that comes, --bpf chooses by address; dissector summary --lake takes it"
 )
 @cli_options.cluster_option
-@click.option("--duration", type=Duration(), metavar="TIME", help="End after 30s, 5m, 8h.")
+@click.option("--duration", type=DURATION, metavar="TIME", help="End after 30s, 5m, 8h.")
 @cli_options.dissecting_options
 def tap(
     common: Common,

@@ -78,7 +78,8 @@ class Dissection:
     def __init__(
         self, options: Options, specs: Specs = PROTOCOLS, keys: KeyLog | None = None
     ) -> None:
-        """keys: secrets of TLS connections, to which those of the capture itself are added."""
+        """keys: secrets of TLS connections, to which those of the capture itself are added; none is
+        used where the bytes of ALL connections are wanted, which are those of their packets."""
         self._specs = specs
         self._names = tuple(spec.name for spec in specs)
         self.capture = CaptureReader(max_packets=options.max_packets)
@@ -110,7 +111,10 @@ class Dissection:
         self._notices = NoticeLog()
         self._held_notices = 0  # since the last block of them
         self._files = 0
-        self._tls = TlsRoom(keys, options.bounded(limits.MAX_TLS_CONNECTIONS))
+        self._opens_tls = options.follow_connection != ALL
+        self._tls = TlsRoom(
+            keys if self._opens_tls else None, options.bounded(limits.MAX_TLS_CONNECTIONS)
+        )
         self._connections = ConnectionTable(
             self._streams, self._framing, specs, self.packets.tunnel_names, self._tls,
             options.hash_key,
@@ -160,7 +164,6 @@ class Dissection:
             scan = self.capture.feed(data, position, end, is_last)
             position = scan.consumed
             if self.capture.may_hold_keys:
-                self._tls.may_wait = True
                 self._take_key_logs()
             if scan.rows:
                 self._handle_packets(data, self.capture.packets, scan.rows, scan.first_packet)
@@ -324,7 +327,8 @@ class Dissection:
 
     def _take_key_logs(self) -> None:
         """Secrets that the capture itself holds."""
-        for text in self.capture.key_logs:
+        self._tls.may_wait = self._opens_tls
+        for text in self.capture.key_logs if self._opens_tls else ():
             for line in self._tls.add_keys(text):
                 self._notices.note("key_log_broken", value=line)
         self.capture.key_logs.clear()

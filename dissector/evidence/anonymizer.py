@@ -2,6 +2,7 @@
 
 import hashlib
 import ipaddress
+import re
 import secrets
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -13,16 +14,18 @@ from dissector.codecs.siphash import fill_noise, key_of, siphash
 from dissector.evidence.streams import Stream
 from dissector.packet.rewriting import new_rewriting, other_address
 from dissector.protocols import PROTOCOLS, spec_of
-from dissector.protocols.framing import HeadVerdict, look
+from dissector.protocols.framing import HeadVerdict, hello_layout, look
 from dissector.protocols.interface import AnonymizerKeys, ProtocolSpec
 from dissector.protocols.pseudonyms import Pseudonyms
 
 KEY_BYTES: Final = 32
 _RECORD: Final = 5  # head of a TLS record
 _HANDSHAKE: Final = 22
-_HTTP_KEPT: Final = 24
+_HTTP_START: Final = re.compile(rb"HTTP/[0-9.]*+ ?|[A-Z]++ ")
+_HTTP_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+# Of a PROXY header what is not its kind, nor a port.
+_PROXY_WORD: Final = re.compile(rb"(?<= )(?!(?:TCP4|TCP6|UNKNOWN|\d{1,5})(?: |\Z))[^ ]++")
 _LOOKED_AT: Final = 1 << 15
-_SNI_BEFORE: Final = 5  # extension: length of the list, type of the name, its length
 
 
 class Keeping(NamedTuple):
@@ -128,24 +131,23 @@ class Anonymizer:
         before = data[start:end].tobytes()
         self.hide(data, start, end)
         head = look(before[:_LOOKED_AT], True) if is_first else look(b"", False)
+        made = b""
         if head.verdict == HeadVerdict.IS_PROXY_HEADER:
-            size = min(head.header_bytes, len(before))
-            made = self._proxy_header(before[:size])
-            data[start : start + size] = np.frombuffer(made, np.uint8)
+            made = self._proxy_header(before[: head.header_bytes])
         elif head.verdict == HeadVerdict.IS_HTTP:
-            kept = before[: before.find(b" ") + 1] if before[:4] != b"PRI " else before[:_HTTP_KEPT]
-            data[start : start + len(kept)] = np.frombuffer(kept, np.uint8)
+            made = _http_start(before)
         elif head.verdict == HeadVerdict.IS_TLS or protocol == "tls":
-            self._tls(data, start, before)
+            made = self._tls(before, data[start:end].tobytes())
+        data[start : start + len(made)] = np.frombuffer(made, np.uint8)
 
     def _proxy_header(self, header: bytes) -> bytes:
         """A header of PROXY, version 1 or 2, with other addresses."""
         if self.keeping.addresses:
             return header
         if header.startswith(b"PROXY "):
-            words = header.split(b" ")
-            words[2:4] = [self._address_text(word) for word in words[2:4]]
-            return b" ".join(words)
+            line = header.removesuffix(b"\r\n")
+            made = _PROXY_WORD.sub(lambda match: self._address_text(match[0]), line)
+            return made + header[len(line) :]
         size = {1: 4, 2: 16}.get(header[13] >> 4 if len(header) > 13 else 0, 0)
         ends = [header[at : at + size] for at in (16, 16 + size)]
         if not size or len(ends[1]) < size:
@@ -177,47 +179,40 @@ class Anonymizer:
             for sign in text
         )
 
-    def _tls(self, data: ByteArray, start: int, before: bytes) -> None:
+    def _tls(self, before: bytes, noise: bytes) -> bytes:
         """Heads of records stay; of a first greeting its form and a name in the place of its."""
+        out = bytearray(noise)
         at = _first_record(before)
         while at >= 0 and at + _RECORD <= len(before):
-            stop = at + _RECORD + int.from_bytes(before[at + 3 : at + 5], "big")
-            kept = before[at : at + _RECORD]
-            if not 20 <= kept[0] <= 23 or kept[1] != 3:
+            first = at + _RECORD
+            if not 20 <= before[at] <= 23 or before[at + 1] != 3:
                 break
-            data[start + at : start + at + _RECORD] = np.frombuffer(kept, np.uint8)
-            if kept[0] == _HANDSHAKE and before[at + _RECORD : at + _RECORD + 1] == b"\1":
-                greeting = before[at + _RECORD : stop]
-                made = self._greeting(greeting, data[start + at + _RECORD :].tobytes())
-                first = start + at + _RECORD
-                data[first : first + len(made)] = np.frombuffer(made, np.uint8)
+            out[at:first] = before[at:first]
+            stop = first + int.from_bytes(before[at + 3 : first], "big")
+            if before[at] == _HANDSHAKE and before[first : first + 1] == b"\1":
+                out[first:stop] = self._greeting(before[first:stop], bytes(out[first:stop]))
             at = stop
+        return bytes(out)
 
     def _greeting(self, hello: bytes, noise: bytes) -> bytes:
-        """A ClientHello (RFC 8446, section 4.1.2): what holds it together, and another name."""
-        out = bytearray(noise[: len(hello)])
+        """A ClientHello: what holds it together, and other names."""
+        out = bytearray(noise)
+        layout = hello_layout(hello)
+        for first, last in layout.form:
+            out[first:last] = hello[first:last]
+        for first, last in layout.names:
+            name = hello[first:last]
+            out[first:last] = name if self.keeping.names else self.pseudonyms.name(name)
+        return bytes(out)
 
-        def keep(first: int, size: int) -> int:
-            out[first : first + size] = hello[first : first + size]
-            return int.from_bytes(hello[first : first + size], "big")
 
-        keep(0, 6)
-        at = 38
-        at += 1 + keep(at, 1)
-        at += 2 + keep(at, 2)
-        at += 1 + keep(at, 1)
-        keep(at, 2)
-        at += 2
-        while at + 4 <= len(hello):
-            keep(at, 2)
-            size = keep(at + 2, 2)
-            if hello[at : at + 2] == b"\0\0" and size > _SNI_BEFORE:
-                keep(at + 4, _SNI_BEFORE)
-                name = hello[at + 4 + _SNI_BEFORE : at + 4 + size]
-                made = name if self.keeping.names else self.pseudonyms.name(name)
-                out[at + 4 + _SNI_BEFORE : at + 4 + size] = made
-            at += 4 + size
-        return bytes(out[: len(hello)])
+def _http_start(data: bytes) -> bytes:
+    """The method or version with which HTTP begins, or as much as there is of its preface."""
+    preface = _HTTP_PREFACE
+    while not data.startswith(preface):
+        preface = preface[:-1]
+    match = _HTTP_START.match(data)
+    return preface if len(preface) > 4 or match is None else match[0]
 
 
 def _first_record(data: bytes) -> int:

@@ -1,12 +1,17 @@
 """A capture without what may not be shared: two passes over its files, one file of packets out."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import BinaryIO, NamedTuple
 
-from dissector.dissection import Options
+from dissector.blocks import ByteArray
 from dissector.evidence.anonymizer import Anonymizer
-from dissector.evidence.packets import Rewriter
+from dissector.evidence.packets import Rewriting
 from dissector.evidence.streams import TreatedStreams
+from dissector.packet import rewriting
+from dissector.packet.columns import PacketColumns
+from dissector.packet.header_offsets import Headers
+from dissector.sources.packet_blocks import PacketBlock, PacketWriter, Progress, packet_blocks
 from dissector.sources.rings import Chain
 
 
@@ -15,51 +20,52 @@ class Anonymized(NamedTuple):
 
     packets: written.
     frames: treated.
-    repacked, noise: compressed batches that can be read as before, and that cannot.
-    nameless: of the first those without names.
     emptied: bytes of packets that are no segments.
-    problems: of the input.
     """
 
     packets: int
     frames: int
-    repacked: int
-    noise: int
-    nameless: int
     emptied: int
-    problems: tuple[str, ...]
 
 
 def anonymize(
     chain: Chain,
-    options: Options,
+    streams: TreatedStreams,
     anonymizer: Anonymizer,
     sink: BinaryIO,
     comments: Mapping[int, Sequence[str]] | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Anonymized:
     """Write the packets of a capture as pcapng, made anonymous.
 
     Args:
-        options: how it is dissected. comments: of packets, by number; without them streams may lie
-            on the disk while it runs, else in memory.
-        progress: called with the stored bytes read so far, of twice as many.
+        streams: treated by the anonymizer. comments: of packets, by number. progress: see
+            packet_blocks.
 
     Raises:
         InputError: no file of it can be read. OSError: the sink takes no more.
     """
-    half = chain.stored_bytes
-    behind = None if progress is None else (lambda read: progress(read + half))
-    streams = TreatedStreams(anonymizer.treat, in_memory=comments is not None)
-    streams.read(chain, options, progress)
-    written = Rewriter(anonymizer, streams, sink, comments).run(chain, behind)
-    treated = anonymizer.by_protocol.values()
-    return Anonymized(
-        written.packets,
-        streams.treated,
-        sum(each.repacked for each in treated),
-        sum(each.given_up for each in treated),
-        sum(each.nameless for each in treated),
-        written.emptied,
-        tuple(streams.problems),
-    )
+    packets, writer = _Anonymizing(streams, anonymizer.rewriting), PacketWriter(sink)
+    for block in packets.blocks(partial(packet_blocks, chain), progress):
+        if comments is None:
+            writer.whole(block)
+            continue
+        for row in range(block.rows):
+            writer.packet(block, row, comments.get(block.first_packet + row, ()))
+    writer.finish()
+    return Anonymized(writer.packets, streams.treated, packets.emptied)
+
+
+class _Anonymizing(Rewriting):
+    """Gives packets what their streams hold now, headers other addresses, and the rest goes."""
+
+    emptied = 0
+
+    def _treat_rest(self, block: PacketBlock) -> None:
+        rewriting.blank_behind(
+            block.data, block.packets, block.segments, block.segment_count, block.first_packet
+        )
+
+    def _readdress(self, data: ByteArray, packets: PacketColumns, headers: Headers) -> None:
+        rewriting.readdress(data, packets, headers, self._state)
+        self.emptied += rewriting.blank(data, packets, headers)

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from dissector.dissection import Options
 from dissector.endpoints import Endpoint, FlowKey
-from dissector.evidence.frame_selection import SELECTED, SET_UP, Chosen, quoted, rows
+from dissector.evidence.frame_selection import SELECTED, SET_UP, Chosen
+from dissector.evidence.streams import memory_file
 from dissector.lake.land import land_chain
 from dissector.lake.reader import Lake, open_lake
 from dissector.limits import MAX_EVIDENCE_PACKETS
+from dissector.queries.duckdb_engine import quoted
 from dissector.queries.sandbox import sandbox_over
 from dissector.sources.bundled import PACKETS
 from dissector.sources.rings import Chain
@@ -70,19 +72,15 @@ class Cut(NamedTuple):
 
 
 @contextmanager
-def landed(file: BinaryIO, options: Options) -> Iterator[Lake]:
-    """A lake of a file of packets that lies in memory or under a name."""
+def reread(file: BinaryIO, options: Options) -> Iterator[tuple[Lake, "Sandbox"]]:
+    """A lake of a file of packets that lies in memory or under a name, and an engine over it."""
+    file.flush()
     with TemporaryDirectory(prefix="dissector-") as folder:
         lake, named = Path(folder) / "lake", Path(folder) / PACKETS
         named.symlink_to(path_of(file))  # reports name their files
         land_chain(Chain((str(named),), BASE_NAME), lake, options)
-        with open_lake(lake) as opened:
-            yield opened
-
-
-def memory_file() -> BinaryIO:
-    """A file that never touches the disk."""
-    return os.fdopen(os.memfd_create(BASE_NAME), "w+b")
+        with open_lake(lake) as opened, sandbox_over(opened, has_ready_views=False) as engine:
+            yield opened, engine
 
 
 def path_of(file: BinaryIO) -> str:
@@ -116,9 +114,8 @@ def cut(
         selection = _selection(frames, connections, levels, chosen)
         file = memory_file()
         write_slice(chain, selection, file, False)
-        file.flush()
-        with landed(file, options) as lake, sandbox_over(lake, has_ready_views=False) as own:
-            after = _facts(rows(own, _ALL_NUMBERED), selection.taken)
+        with reread(file, options) as (_, own):
+            after = _facts(own.rows(_ALL_NUMBERED), selection.taken)
             missing = lacking(own)
         differing = {
             key for key in wanted_keys if not _is_shown(before[key], after.get(key), has_permits)
@@ -174,15 +171,21 @@ def _is_shown(before: dict[str, Any], after: dict[str, Any] | None, has_permits:
     return all(before[name] == after[name] for name in names)
 
 
-def numbers_in(engine: "Sandbox", taken: tuple[int, ...]) -> dict[Key, int]:
-    """Numbers of the frames of a slice, by the packets that they had in the capture."""
-    return {_key(row, taken): row["frame_no"] for row in rows(engine, _ALL_NUMBERED)}
+def roles_in(
+    own: "Sandbox", taken: Sequence[int], engine: "Sandbox", chosen: Chosen
+) -> dict[str, list[int]]:
+    """Numbers that chosen frames have in a slice, by role: they are told by their packets.
 
-
-def keys_of(engine: "Sandbox", chosen: Chosen) -> dict[int, Key]:
-    """The same the other way round for chosen frames: their packets, by their number."""
+    Args:
+        own: reads the slice. taken: numbers of its packets in the capture, which engine reads.
+    """
+    numbers = {_key(row, taken): row["frame_no"] for row in own.rows(_ALL_NUMBERED)}
     keys = {row["frame_no"]: _key(row) for row in _rows_of(engine, chosen)}
-    return {number: keys[number] for number in chosen.roles if number in keys}
+    roles: dict[str, list[int]] = {}
+    for number, (_, role) in chosen.roles.items():
+        if keys.get(number) in numbers:
+            roles.setdefault(role, []).append(numbers[keys[number]])
+    return {role: sorted(each) for role, each in roles.items()}
 
 
 def _key(row: dict[str, Any], taken: Sequence[int] | None = None) -> Key:
@@ -194,8 +197,7 @@ def _key(row: dict[str, Any], taken: Sequence[int] | None = None) -> Key:
 
 def _frames(engine: "Sandbox", chosen: Chosen) -> list[dict[str, Any]]:
     """Where the chosen frames lie."""
-    return rows(
-        engine,
+    return engine.rows(
         "SELECT f.connection_id, f.frame_no, f.direction, f.first_packet, f.last_packet, "
         "f.first_ts_ns, f.last_ts_ns, f.command FROM frames AS f JOIN chosen AS c "
         f"ON c.frame_no = f.frame_no WHERE f.capture = {quoted(chosen.capture)}",
@@ -207,8 +209,7 @@ def _connections(
     condition: str = "connection_id IN (SELECT connection_id FROM chosen)",
 ) -> dict[int, dict[str, Any]]:  # fmt: skip
     """The connections of the chosen frames, or others of the capture."""
-    connection_rows = rows(
-        engine,
+    connection_rows = engine.rows(
         "SELECT connection_id, client_ip, client_port, broker_ip, broker_port, first_ts_ns, "
         "last_ts_ns, packets_to_broker + packets_to_client AS packets FROM connections "
         f"WHERE {condition} AND capture = {quoted(chosen.capture)}",
@@ -236,7 +237,7 @@ def _rows_of(engine: "Sandbox", chosen: Chosen) -> list[dict[str, Any]]:
         f"g.last_packet) FROM frames AS g JOIN chosen AS c ON c.frame_no = g.frame_no "
         f"WHERE g.capture = {name})"
     )
-    return rows(engine, _NUMBERED.format(condition))
+    return engine.rows(_NUMBERED.format(condition))
 
 
 def _facts(

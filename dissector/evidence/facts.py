@@ -5,7 +5,8 @@ No name of the capture is among them.
 
 from typing import TYPE_CHECKING, Any, Final
 
-from dissector.evidence.frame_selection import Chosen, quoted, rows
+from dissector.evidence.frame_selection import Chosen
+from dissector.queries.duckdb_engine import quoted
 
 if TYPE_CHECKING:
     from dissector.queries.sandbox import Sandbox
@@ -23,8 +24,7 @@ _IDS: Final = (
 
 def capture_facts(engine: "Sandbox", capture: str) -> dict[str, Any]:
     """What the manifest says of the capture's files."""
-    file_rows = rows(
-        engine,
+    file_rows = engine.rows(
         f"SELECT {', '.join(_FILE)} FROM capture_files WHERE capture = {quoted(capture)} "
         "ORDER BY file_index",
     )
@@ -35,8 +35,7 @@ def sentences(engine: "Sandbox", chosen: Chosen) -> dict[int, list[str]]:
     """What stands on the packets that complete chosen frames: numbers, words of the protocol."""
     name = quoted(chosen.capture)
     ids = ", ".join(f"f.{column}" for column in _IDS)
-    frame_rows = rows(
-        engine,
+    frame_rows = engine.rows(
         f"SELECT f.frame_no, f.last_packet, f.command, f.status, {ids}, "
         "any_value(e.outcome) AS outcome, any_value(e.latency_ns) AS latency_ns "
         "FROM frames AS f JOIN (SELECT DISTINCT frame_no FROM chosen) AS c USING (frame_no) "
@@ -58,8 +57,7 @@ def sentences(engine: "Sandbox", chosen: Chosen) -> dict[int, list[str]]:
 def whole(engine: "Sandbox", capture: str) -> dict[str, Any]:
     """How often things are in the whole capture, and what it could not see."""
     name = quoted(capture)
-    (totals,) = rows(
-        engine,
+    (totals,) = engine.rows(
         f"SELECT (SELECT count(*) FROM frames WHERE capture = {name}) AS frames, "
         "count(*) AS connections, coalesce(sum(gap_bytes_to_broker + gap_bytes_to_client), 0) "
         "::BIGINT AS gap_bytes, coalesce(sum(snaplen_cut_bytes_to_broker + "
@@ -77,8 +75,7 @@ def whole(engine: "Sandbox", capture: str) -> dict[str, Any]:
 
 
 def _often(engine: "Sandbox", name: str) -> list[str]:
-    counts = rows(
-        engine,
+    counts = engine.rows(
         "SELECT request_command, outcome, count(*) AS n FROM exchanges "
         f"WHERE capture = {name} AND request_frame_no IS NOT NULL GROUP BY ALL "
         "ORDER BY request_command, n DESC, outcome",

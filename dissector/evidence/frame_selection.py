@@ -4,11 +4,13 @@ All is SQL over the tables of a lake; a name that is looked for is a value of a 
 a text.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dissector.errors import UsageError
 from dissector.limits import MAX_SELECTED_FRAMES
+from dissector.queries.duckdb_engine import quoted
 from dissector.queries.selected_rows import ClientOfConnection, SelectedRows
 from dissector.queries.selection import EVERYTHING, Selection
 from dissector.tls.facts import DECRYPTED, PARTLY
@@ -16,6 +18,7 @@ from dissector.tls.facts import DECRYPTED, PARTLY
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dissector.findings.finding import Finding
     from dissector.queries.sandbox import Sandbox
 
 # By what is found: the frames that show it, as capture, connection_id, frame_no.
@@ -125,28 +128,20 @@ class Chosen(NamedTuple):
         return sorted(number for number, (_, own) in self.roles.items() if own == role)
 
 
-def rows(engine: "Sandbox", query: str) -> list[dict[str, Any]]:
-    """All rows of a query, or of the last of several statements."""
-    answer_rows: list[dict[str, Any]] = []
-    for answer in engine.answers(query):
-        answer_rows = [row for batch in answer.batches() for row in batch.to_pylist()]
-    return answer_rows
+def choose(engine: "Sandbox", filters: Filters, findings: Sequence["Finding"] = ()) -> Chosen:
+    """The selected frames, with those that they belong to: answers, repetitions, acknowledgements,
+    and what opened their connections, producers and consumers.
 
-
-def quoted(text: str) -> str:
-    """A text as a literal of SQL."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def choose(engine: "Sandbox", filters: Filters) -> dict[str, list[tuple[int, int]]]:
-    """Connection and number of the selected frames, by capture.
+    Args:
+        findings: what the rule finds that the filters name.
 
     Raises:
-        UsageError: nothing is selected, more than can be evidence, or what a key log opened.
+        UsageError: nothing is selected, more than can be evidence, of several captures, or what a
+            key log opened.
     """
     source = "frames"
     if filters.finding is not None:
-        shown = FINDINGS.get(filters.finding) or _of_rule(engine, filters.finding)
+        shown = FINDINGS.get(filters.finding) or _shown_by(findings)
         source = f"frames SEMI JOIN ({shown}) USING (capture, frame_no)"
     frames_by_capture: dict[str, list[tuple[int, int]]] = {}
     is_whole = filters.keep is None and filters.selection.is_everything
@@ -170,25 +165,30 @@ def choose(engine: "Sandbox", filters: Filters) -> dict[str, list[tuple[int, int
         frames_by_capture = _slowest(engine, frames_by_capture, filters.slowest)
     if not frames_by_capture:
         raise UsageError("no frame matches the selection: nothing was written")
-    _raise_if_encrypted(engine, frames_by_capture)
-    return frames_by_capture
-
-
-def _raise_if_encrypted(
-    engine: "Sandbox", frames_by_capture: Mapping[str, Collection[tuple[int, int]]]
-) -> None:
-    """Refuse frames that a key log opened: a bundle has no keys, nobody could see them there."""
-    query = "SELECT capture, connection_id FROM connections WHERE tls_decryption IN ({}, {})"
-    opened = rows(engine, query.format(quoted(DECRYPTED), quoted(PARTLY)))
-    encrypted = {(row["capture"], row["connection_id"]) for row in opened}
-    inside = sum(
-        (capture, connection) in encrypted
-        for capture, frames in frames_by_capture.items()
-        for connection, _ in frames
-    )
-    if inside:
+    if len(frames_by_capture) > 1:
         raise UsageError(
-            f"{inside} of the selected frames came out of TLS, and a bundle holds no keys: "
+            f"the selection is in {len(frames_by_capture)} captures and a bundle is of one: "
+            "name one of them"
+        )
+    ((capture, frames),) = frames_by_capture.items()
+    chosen = Chosen(capture, {number: (connection, SELECTED) for connection, number in frames})
+    engine.rows("CREATE OR REPLACE TABLE chosen (connection_id BIGINT, frame_no BIGINT)")
+    _put(engine, list(chosen.roles.items()))
+    _raise_if_encrypted(engine, capture)
+    _add_partners(engine, chosen)
+    return chosen
+
+
+def _raise_if_encrypted(engine: "Sandbox", capture: str) -> None:
+    """Refuse frames that a key log opened: a bundle has no keys, nobody could see them there."""
+    (row,) = engine.rows(
+        "SELECT count(*) AS inside FROM chosen SEMI JOIN (SELECT connection_id FROM connections "
+        f"WHERE capture = {quoted(capture)} "
+        f"AND tls_decryption IN ({quoted(DECRYPTED)}, {quoted(PARTLY)})) USING (connection_id)"
+    )
+    if row["inside"]:
+        raise UsageError(
+            f"{row['inside']} of the selected frames came out of TLS, and a bundle holds no keys: "
             "`dissector frames INPUT --keylog FILE -Y EXPR -w OUT.pcapng --with-secrets` writes "
             "packets and keys, for whom you trust"
         )
@@ -206,7 +206,7 @@ def _selected(engine: "Sandbox", selection: Selection) -> Callable[["pa.RecordBa
             "SELECT capture, connection_id, client_ip, client_port, proxied_client_ip "
             "FROM connections"
         )
-        for row in rows(engine, query):
+        for row in engine.rows(query):
             capture, *client = row.values()
             clients.setdefault(capture, []).append((client[0], client[1], client[2], client[3]))
         for capture, theirs in clients.items():
@@ -223,36 +223,22 @@ def _selected(engine: "Sandbox", selection: Selection) -> Callable[["pa.RecordBa
     return select
 
 
-def _of_rule(engine: "Sandbox", name: str) -> str:
+def _shown_by(findings: Sequence["Finding"]) -> str:
     """The query of the frames that show what a rule finds.
 
     Raises:
-        UsageError: no rule has this number or code, it finds nothing, or names no frame.
+        UsageError: no frame shows it.
     """
-    from dissector.findings.finding import findings_of
-    from dissector.findings.loading import load_rules, named
-
-    rules = named(load_rules()[0], [name])
-    if any(rule.is_over_totals for rule in rules):
-        raise UsageError(
-            f"--finding {name}: it judges the numbers of a whole report, which no frames alone "
-            "show; dissector anonymize makes a copy of all"
-        )
-    rule_findings, problems = findings_of(engine, rules)
-    for problem in problems:
-        raise UsageError(f"--finding {name}: {problem}")
     keys = ", ".join(
         f"({quoted(finding.capture)}, {evidence.frame_no})"
-        for finding in rule_findings
+        for finding in findings
         for evidence in finding.evidence
     )
-    if rule_findings and not keys:
-        raise UsageError(
-            f"--finding {name}: it is found and no frame shows it; dissector anonymize makes a "
-            "copy of all"
-        )
     if not keys:
-        raise UsageError(f"--finding {name}: the rule finds nothing here")
+        raise UsageError(
+            f"--finding {findings[0].number}: it is found and no frame shows it; dissector "
+            "anonymize makes a copy of all"
+        )
     return f"SELECT * FROM (VALUES {keys}) AS shown(capture, frame_no)"
 
 
@@ -269,57 +255,41 @@ def _conditions(filters: Filters) -> str:
 def _slowest(
     engine: "Sandbox", frames_by_capture: dict[str, list[tuple[int, int]]], count: int
 ) -> dict[str, list[tuple[int, int]]]:
-    """Requests and answers of the slowest exchanges one frame of which is selected."""
+    """Requests and answers of the slowest exchanges whose request is selected."""
     selected = {
         (capture, number) for capture, frames in frames_by_capture.items() for _, number in frames
     }
-    chosen: dict[str, list[tuple[int, int]]] = {}
-    left = count
-    query = (
+    exchanges = engine.each_row(
         "SELECT capture, connection_id, request_frame_no, response_frame_no FROM exchanges "
         "WHERE latency_ns IS NOT NULL AND request_frame_no IS NOT NULL "
         "ORDER BY latency_ns DESC, capture, request_frame_no"
     )
-    for answer in engine.answers(query):
-        for batch in answer.batches():
-            for row in batch.to_pylist():
-                capture, connection, request, response = row.values()
-                if left and (capture, request) in selected:
-                    chosen.setdefault(capture, []).append((connection, request))
-                    if response is not None:
-                        chosen[capture].append((connection, response))
-                    left -= 1
+    chosen: dict[str, list[tuple[int, int]]] = {}
+    keys = ("capture", "request_frame_no")
+    slow = (row for row in exchanges if tuple(row[key] for key in keys) in selected)
+    for row in islice(slow, count):
+        capture, connection, request, response = row.values()
+        chosen.setdefault(capture, []).append((connection, request))
+        if response is not None:
+            chosen[capture].append((connection, response))
     return chosen
 
 
-def with_partners(engine: "Sandbox", capture: str, frames: list[tuple[int, int]]) -> Chosen:
-    """The frames with those that they belong to: answers, repetitions, acknowledgements, and what
-    opened their connections, producers and consumers."""
-    roles = {number: (connection, SELECTED) for connection, number in frames}
-    rows(engine, "CREATE OR REPLACE TABLE chosen (connection_id BIGINT, frame_no BIGINT)")
-    _put(engine, list(roles.items()))
-    name = quoted(capture)
-    for role, query in _PARTNERS:
-        _add(engine, roles, role, query.format(name))
-    for query in (*_OPENING, _FIRST_GRANTS, _CONNECTING):
-        _add(engine, roles, SET_UP, query.format(name))
-    for role, query in _PARTNERS[:2]:
-        _add(engine, roles, role, query.format(name))
-    return Chosen(capture, roles)
-
-
-def _add(engine: "Sandbox", roles: dict[int, tuple[int, str]], role: str, query: str) -> None:
-    new = {
-        row["frame_no"]: (row["connection_id"], role)
-        for row in rows(engine, query)
-        if row["frame_no"] is not None and row["frame_no"] not in roles
-    }
-    roles.update(new)
-    _put(engine, list(new.items()))
+def _add_partners(engine: "Sandbox", chosen: Chosen) -> None:
+    """Add the frames that chosen ones belong to, each in the role in which it comes first."""
+    set_up = [(SET_UP, query) for query in (*_OPENING, _FIRST_GRANTS, _CONNECTING)]
+    for role, query in (*_PARTNERS, *set_up, *_PARTNERS[:2]):
+        new = {
+            row["frame_no"]: (row["connection_id"], role)
+            for row in engine.rows(query.format(quoted(chosen.capture)))
+            if row["frame_no"] is not None and row["frame_no"] not in chosen.roles
+        }
+        chosen.roles.update(new)
+        _put(engine, list(new.items()))
 
 
 def _put(engine: "Sandbox", frames: list[tuple[int, tuple[int, str]]]) -> None:
     for start in range(0, len(frames), _AT_ONCE):
         some = frames[start : start + _AT_ONCE]
         values = ", ".join(f"({connection}, {number})" for number, (connection, _) in some)
-        rows(engine, f"INSERT INTO chosen VALUES {values}")
+        engine.rows(f"INSERT INTO chosen VALUES {values}")

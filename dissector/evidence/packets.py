@@ -1,41 +1,25 @@
 """The second pass: every packet once more, with other addresses and what its stream holds now."""
 
-import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import BinaryIO, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 import numpy as np
 
-from dissector.blocks import ByteArray, Int64Array
-from dissector.capture.interfaces import Interfaces
-from dissector.capture.write import interface_block, packet_block, section_block, statistics_block
-from dissector.evidence.anonymizer import Anonymizer
+from dissector.blocks import ByteArray
+from dissector.capture.reader import CaptureReader
 from dissector.evidence.ip_fragments import TracedFragments
 from dissector.evidence.streams import TreatedStreams
-from dissector.limits import MAX_RECORD_BYTES
 from dissector.packet import header_offsets, rewriting
 from dissector.packet.columns import PacketColumns, SegmentColumns
 from dissector.packet.fragments import Fragments, Place, fragment_at
 from dissector.packet.header_offsets import Headers, PacketsLeft
 from dissector.packet.link import RAW
-from dissector.packet.reasons import USED
+from dissector.packet.reasons import OTHER_TRANSPORT, USED
 from dissector.packet.walk import NO_END, new_walk
-from dissector.sources.packet_blocks import PacketBlock, Progress, packet_blocks
-from dissector.sources.rings import Chain
+from dissector.sources.packet_blocks import PacketBlock, Progress
 
 _HEADERS: Final = 1 << 16
-_OUT_BYTES: Final = max(1 << 22, MAX_RECORD_BYTES + 64)
 _TCP_KEPT: Final = 14  # of a header that cannot be read: up to its length and flags
-_APPLICATION: Final = "pulsar-dissector"
-
-
-@dataclasses.dataclass
-class Rewritten:
-    """What was written: packets, bytes emptied that belong to no segment."""
-
-    packets: int = 0
-    emptied: int = 0
 
 
 # Reads the packets once more. Takes what is told how far it is, and what puts fragments together.
@@ -66,25 +50,21 @@ class Rewriting:
         if self._streams.has_fragments:
             self._put_pieces(read)
         for block in read(progress, None):
-            self._rewrite(block)
+            self._rewrite(block, self._streams.places(block.segments, block.segment_count))
             yield block
 
     # -- one block
 
-    def _rewrite(self, block: PacketBlock) -> None:
-        data, packets = block.data, block.packets
-        all_headers = self._find_headers(
-            data, packets, block.rows, block.reader.interfaces.columns.link_type
+    def _rewrite(self, block: PacketBlock, places: rewriting.SegmentPlaces) -> None:
+        """Rewrite the packets of a block. places: of its segments."""
+        all_headers = self._find_headers(block)
+        rewriting.rewrite_segments(
+            block.data, block.segments, block.segment_count, places, self._streams.runs, self._state
         )
-        self._rewrite_segments(data, block.segments, block.segment_count)
         self._treat_rest(block)
         for headers in all_headers:
             self._refine(block, headers)
-            self._readdress(data, packets, headers)
-
-    def _rewrite_segments(self, data: ByteArray, segments: SegmentColumns, count: int) -> None:
-        places = self._streams.places(segments, count)
-        rewriting.rewrite_segments(data, segments, count, places, self._streams.runs, self._state)
+            self._readdress(block.data, block.packets, headers)
 
     def _treat_rest(self, block: PacketBlock) -> None:
         """Treat what lies in no segment, before headers change."""
@@ -93,15 +73,14 @@ class Rewriting:
     def _readdress(self, data: ByteArray, packets: PacketColumns, headers: Headers) -> None:
         """Give headers of packets, some of them put together of pieces, other addresses."""
 
-    def _find_headers(
-        self, data: ByteArray, packets: PacketColumns, rows: int, link_types: Int64Array
-    ) -> list[Headers]:
-        """The headers of some packets, in parts."""
-        left = PacketsLeft.all_of(rows)
+    def _find_headers(self, block: PacketBlock) -> list[Headers]:
+        """The headers of packets, in parts."""
+        left = PacketsLeft.all_of(block.rows)
+        link_types = block.reader.interfaces.columns.link_type
         all_headers = []
-        while left.row[0] < rows:
+        while left.row[0] < block.rows:
             count = header_offsets.find_headers(
-                data, packets, left, link_types, self._walk, self._headers
+                block.data, block.packets, left, link_types, self._walk, self._headers
             )
             all_headers.append(self._headers.first(count))
         return all_headers
@@ -132,103 +111,32 @@ class Rewriting:
         kept = TracedFragments()
         for block in read(None, kept):
             assembled = block.assembled.copy()
-            links = np.array([RAW], np.int64)
-            rows = PacketColumns.new(len(kept.wholes))
-            for row, whole in enumerate(kept.wholes):
-                size = whole.end - whole.start
-                rows.offset[row], rows.captured_bytes[row] = whole.start, size
-                rows.wire_bytes[row], rows.ts_ns[row], rows.interface[row] = size, 0, 0
-            all_headers = self._find_headers(assembled, rows, len(kept.wholes), links)
-            self._rewrite_rebuilt(assembled, block)
-            for headers in all_headers:
-                headers.kind[headers.kind == header_offsets.PIECE] = header_offsets.REST
-                self._readdress(assembled, rows, headers)
+            if kept.wholes:
+                self._rewrite(*self._rebuilt(assembled, block, kept))
             self._pieces.update(kept.contents(assembled))
 
-    def _rewrite_rebuilt(self, assembled: ByteArray, block: PacketBlock) -> None:
-        segments = block.segments
-        rows = np.flatnonzero(segments.source[: block.segment_count] == 1)
-        if not len(rows):
-            return
-        # As if they lay in the input.
-        rebuilt = SegmentColumns(np.ascontiguousarray(segments.matrix[:, rows]))
-        rebuilt.source[:] = 0
-        self._rewrite_segments(assembled, rebuilt, len(rows))
-
-
-class Rewriter(Rewriting):
-    """Writes the packets of a chain of files as pcapng, with other addresses.
-
-    Args:
-        comments: of packets, by their number.
-    """
-
-    def __init__(
-        self, anonymizer: Anonymizer, streams: TreatedStreams, sink: BinaryIO,
-        comments: Mapping[int, Sequence[str]] | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(streams, anonymizer.rewriting)
-        self._sink = sink
-        self._comments = comments
-        self._out = np.zeros(_OUT_BYTES, np.uint8)
-        self._interfaces = 0
-        self.rewritten = Rewritten()
-
-    def run(self, chain: Chain, progress: Progress | None = None) -> Rewritten:
-        """Read the files again, and write."""
-        self._sink.write(section_block("", _APPLICATION))
-        interfaces = Interfaces()
-        for block in self.blocks(partial(packet_blocks, chain), progress):
-            self._write(block)
-            interfaces = block.reader.interfaces
-        self._describe(interfaces)
-        for interface, count in sorted(interfaces.dropped().items()):
-            self._sink.write(statistics_block(interface, count))
-        return self.rewritten
-
-    def _treat_rest(self, block: PacketBlock) -> None:
-        rewriting.blank_behind(
-            block.data, block.packets, block.segments, block.segment_count, block.first_packet
+    def _rebuilt(
+        self, assembled: ByteArray, block: PacketBlock, kept: TracedFragments
+    ) -> tuple[PacketBlock, rewriting.SegmentPlaces]:
+        """The packets that were put together in a block, as if they lay in the input, and where
+        their segments are. No piece is in them: what is a fragment itself is lost."""
+        rows = len(kept.wholes)
+        packets = PacketColumns.new(rows)
+        starts = np.array([whole.start for whole in kept.wholes], np.int64)
+        sizes = np.array([whole.end for whole in kept.wholes], np.int64) - starts
+        packets.offset[:], packets.captured_bytes[:], packets.wire_bytes[:] = starts, sizes, sizes
+        packets.ts_ns[:] = packets.interface[:] = 0
+        reader = CaptureReader(block_rows=1)
+        reader.interfaces.add(RAW, 0)
+        is_rebuilt = np.flatnonzero(block.segments.source[: block.segment_count] == 1)
+        segments = SegmentColumns(np.ascontiguousarray(block.segments.matrix[:, is_rebuilt]))
+        count = len(segments.packet)
+        places = self._streams.places(segments, count)
+        of_rows = np.searchsorted(starts, segments.offset, "right") - 1
+        segments.source[:], segments.packet[:] = 0, of_rows - rows
+        reasons = np.full(rows, OTHER_TRANSPORT, np.int64)
+        reasons[of_rows] = USED
+        whole = PacketBlock(
+            assembled, reader, packets, rows, -rows, segments, count, reasons, assembled
         )
-
-    def _readdress(self, data: ByteArray, packets: PacketColumns, headers: Headers) -> None:
-        rewriting.readdress(data, packets, headers, self._state)
-        self.rewritten.emptied += rewriting.blank(data, packets, headers)
-
-    # -- out
-
-    def _describe(self, interfaces: Interfaces) -> None:
-        """Write what interfaces there are, that are not written yet."""
-        while self._interfaces < interfaces.count:
-            number = self._interfaces
-            columns = interfaces.columns
-            link_type, snaplen = int(columns.link_type[number]), int(columns.snaplen[number])
-            self._sink.write(interface_block(link_type, max(snaplen, 0)))
-            self._interfaces += 1
-
-    def _write(self, block: PacketBlock) -> None:
-        self._describe(block.reader.interfaces)
-        self.rewritten.packets += block.rows
-        if self._comments is not None:
-            self._write_with_comments(block, self._comments)
-            return
-        numbers = np.arange(max(self._interfaces, 1), dtype=np.int64)
-        left = PacketsLeft.all_of(block.rows)
-        while left.row[0] < block.rows:
-            size = rewriting.pack_packets(block.data, block.packets, left, numbers, self._out)
-            self._sink.write(self._out[:size].data)
-
-    def _write_with_comments(
-        self, block: PacketBlock, comments: Mapping[int, Sequence[str]]
-    ) -> None:
-        packets = block.packets
-        for row in range(block.rows):
-            start = int(packets.offset[row])
-            content = block.data[start : start + int(packets.captured_bytes[row])].tobytes()
-            texts = comments.get(block.first_packet + row, ())
-            self._sink.write(
-                packet_block(
-                    content, int(packets.ts_ns[row]), int(packets.wire_bytes[row]),
-                    int(packets.interface[row]), texts,
-                )
-            )  # fmt: skip
+        return whole, places

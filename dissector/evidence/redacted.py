@@ -7,24 +7,23 @@ What contradicts its stream, or belongs to none, goes; packets that are no segme
 themselves. A checksum of TCP that was right is right again.
 """
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+import dataclasses
 from functools import partial
 from typing import Final
 
 import numpy as np
 
-from dissector.codecs.redaction import masked, secrets
-from dissector.codecs.secret_keys import Span
+from dissector.codecs.redaction import secrets
 from dissector.codecs.siphash import SipHashKey
 from dissector.dissection import Options
 from dissector.evidence.packets import Rewriting
-from dissector.evidence.streams import Frames, Stream, TreatedStreams
+from dissector.evidence.streams import ASKED, Stream, TreatedStreams
 from dissector.packet.reasons import FRAGMENT, USED
 from dissector.packet.rewriting import new_rewriting
 from dissector.protocols import spec_of
+from dissector.sources.dissect import dissect_bytes
 from dissector.sources.packet_blocks import PacketBlock, blocks_of_bytes
-from dissector.stream_secrets import Frame, StreamSecrets, frame_spans
+from dissector.stream_secrets import DirectionSecrets, Frame
 
 _STAR: Final = ord("*")
 _LINK_HEAD: Final = 14
@@ -48,68 +47,37 @@ def redact_capture(data: bytearray, options: Options) -> int:
     """
     view = np.frombuffer(data, np.uint8)
     before = view.copy()
-    streams = TreatedStreams(_hide_secrets, in_memory=True)
-    streams.read_bytes(view, options)
+    rows = dissect_bytes(view, dataclasses.replace(options, **ASKED))
+    streams = TreatedStreams(_hide_secrets, rows, in_memory=True)
     for _ in _Redacting(streams).blocks(partial(blocks_of_bytes, view)):
         pass
     return int(np.count_nonzero((view != before) & (view == _STAR)))
 
 
 def _hide_secrets(stream: Stream) -> None:
-    """Make the secrets of a stream stars."""
-    frames = _frames(stream.frames, stream.protocol)
-    search = StreamSecrets()
+    """Make the secrets of a stream stars. Frames whose command is not known go as a whole, as what
+    lies in no frame does."""
+    known = stream.frames.chosen(stream.frames.known)
+    search = DirectionSecrets()
+    columns = (column.tolist() for column in (known.starts, known.sizes, known.packed))
+    for start, size, is_packed in zip(*columns, strict=True):
+        search.add_frame(Frame(start, start + size, stream.protocol, is_packed))
     for offset, data in stream.runs:
         search.add(offset, data.tobytes())
-    framed = ((frame.start, frame.end) for frame in frames)
-    secret_spans = search.finish(stream.protocol, stream.is_midstream, framed)
-    ends = np.maximum.accumulate([frame.end for frame in frames] or [0])
-    for start, data in stream.runs:
-        first = bisect_right(secret_spans, start, key=lambda span: span[1])
-        spans = secret_spans[first : bisect_left(secret_spans, (start + len(data), 0))]
-        of_piece = frames[int(np.searchsorted(ends, start, "right")) :]
-        data[:] = np.frombuffer(_hidden(start, data.tobytes(), spans, of_piece), np.uint8)
-
-
-def _frames(frames: Frames, protocol: str) -> list[Frame]:
-    """Those whose command is known, by their beginning: what lies in no other goes as a whole."""
-    return [
-        Frame(start, start + size, protocol, is_packed and is_text)
-        for start, size, _, is_packed, is_text, is_known in zip(
-            *(column.tolist() for column in frames), strict=True
-        )
-        if is_known
-    ]
-
-
-def _hidden(start: int, before: bytes, spans: list[Span], frames: list[Frame]) -> bytes:
-    """A range of a stream, from offset start on, without spans and the secrets of frames."""
-    inside: list[tuple[int, int, Frame]] = []
-    for frame in frames:
-        low, high = max(frame.start - start, 0), min(frame.end - start, len(before))
-        if frame.start >= start + len(before):
-            break
-        if low < high:
-            inside.append((low, high, frame))
-            spans = spans + frame_spans(frame, start + low, before[low:high])
-    after = bytearray(masked(before, list(_within(start, spans, len(before)))))
-    for low, high, frame in inside:
-        after[low:high] = _mended(frame, before[low:high], bytes(after[low:high]))
-    return bytes(after)
-
-
-def _within(start: int, spans: Iterable[Span], size: int) -> Iterator[Span]:
-    for low, high in spans:
-        if low - start < size and high > start:
-            yield max(low - start, 0), min(high - start, size)
-
-
-def _mended(frame: Frame, before: bytes, after: bytes) -> bytes:
-    """What is hidden of a frame with sums as right as before; it begins with the frame or is hidden
-    whole."""
-    spec = spec_of(frame.protocol)
-    is_rest = after == b"*" * len(after)
-    return after if spec is None or is_rest or before == after else spec.mended(before, after)
+    search.finish(stream.protocol, stream.is_midstream)
+    spec = spec_of(stream.protocol)
+    for offset, data in stream.runs:
+        before = data.tobytes()
+        after = bytearray(search.hidden(offset, before)[0])
+        frames = known.within(offset, offset + len(data))
+        starts = frames.starts - offset
+        ends = (starts + frames.sizes).tolist()
+        for start, end in zip(starts.tolist(), ends, strict=True):
+            was, now = before[start:end], bytes(after[start:end])
+            # Of a frame that went as a whole nothing is left to read.
+            if spec is not None and was != now and now != b"*" * len(now):
+                after[start:end] = spec.mended(was, now)
+        data[:] = np.frombuffer(after, np.uint8)
 
 
 class _Redacting(Rewriting):

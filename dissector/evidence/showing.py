@@ -8,6 +8,7 @@ cut out of it stand beside each other in the bundle; whoever gets it can make th
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from dissector.errors import UsageError
 from dissector.findings.finding import Finding, findings_of, text_of
 from dissector.findings.loading import load_rules, named
 
@@ -21,10 +22,29 @@ _OF_BYTES: Final = "crc32c"
 _NAME: Final = "NAME"
 
 
-def findings_in(engine: "Sandbox", name: str, capture: str | None = None) -> list[Finding]:
-    """What a rule, named by number or code, finds in a capture, or in all of a lake."""
-    rule_findings, _ = findings_of(engine, named(load_rules()[0], [name]))
-    return [one for one in rule_findings if capture in (None, one.capture)]
+def findings_in(engine: "Sandbox", name: str) -> list[Finding]:
+    """What a rule, named by number or code, finds in a lake."""
+    return findings_of(engine, named(load_rules()[0], [name]))[0]
+
+
+def wanted_findings(engine: "Sandbox", name: str) -> list[Finding]:
+    """The same, of a rule that a user named to show what it finds.
+
+    Raises:
+        UsageError: no frames alone can show it, it cannot be asked, or it finds nothing.
+    """
+    rules = named(load_rules()[0], [name])
+    if any(rule.is_over_totals for rule in rules):
+        raise UsageError(
+            f"--finding {name}: it judges the numbers of a whole report, which no frames alone "
+            "show; dissector anonymize makes a copy of all"
+        )
+    rule_findings, problems = findings_of(engine, rules)
+    for problem in problems:
+        raise UsageError(f"--finding {name}: {problem}")
+    if not rule_findings:
+        raise UsageError(f"--finding {name}: the rule finds nothing here")
+    return rule_findings
 
 
 def facts_of(one: Finding) -> Facts:

@@ -1,51 +1,47 @@
 """The first pass: what every byte of a capture's streams becomes, in files beside the capture.
 
-The capture is dissected. Then its streams lie one behind the other in two files without a name, as
+The capture was dissected. Its streams lie one behind the other in two files without a name, as
 they were and as they become: each is treated in place, and `packets` gives packets what their place
 holds. Rows of ranges, frames and packets lie in such files, too, so that memory does not grow with
 the capture but for what sorting them takes.
 """
 
-import dataclasses
 import mmap
 import os
-import tempfile
-from collections.abc import Callable
-from functools import partial
-from typing import IO, Any, Final, NamedTuple
+from collections.abc import Callable, Iterable
+from tempfile import TemporaryFile
+from typing import IO, Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 
 from dissector.blocks import ByteArray, Coded, Int64Array, TableBlock
-from dissector.dissection import Dissection, Options
 from dissector.dissection.conversation import ALL, PLACES, TABLE
 from dissector.packet.columns import SegmentColumns
 from dissector.packet.rewriting import Runs, SegmentPlaces
 from dissector.protocols import PROTOCOLS
 from dissector.schemas.rows import arrow_batch
-from dissector.sources.account import Account
-from dissector.sources.files import ChainReader, FileEnd, FileStart, raise_if_nothing
-from dissector.sources.rings import Chain
 
+# What a dissection is asked for whose rows `TreatedStreams` takes.
+ASKED: Final[dict[str, Any]] = {
+    "follow_connection": ALL, "want_detail": "none", "properties": False, "redact": False,
+}  # fmt: skip
 _COMPLETE: Final = "complete"
 _AT_ONCE: Final = 4096  # ranges that are laid out
 _HALF: Final = 1 << 31
-# Bits of what a frame is: whole, compressed, a text, its command known.
+# Bits of what a frame is: whole, compressed, its command known.
 _WHOLE: Final = 1
 _PACKED: Final = 2
-_TEXT: Final = 4
-_KNOWN: Final = 8
+_KNOWN: Final = 4
 
 
 class Frames(NamedTuple):
-    """Frames of a stream, rising: offsets, announced sizes, is it whole, is it compressed, and a
-    text, is its command known."""
+    """Frames of a stream, rising: offsets, announced sizes, is it whole, is its body compressed, is
+    its command known."""
 
     starts: Int64Array
     sizes: Int64Array
     whole: np.ndarray
     packed: np.ndarray
-    text: np.ndarray
     known: np.ndarray
 
     def chosen(self, rows: Any) -> "Frames":
@@ -90,21 +86,26 @@ class TreatedStreams:
     """All streams of a capture, treated.
 
     Args:
-        treat: changes the bytes of a stream.
+        treat: changes the bytes of a stream. blocks: rows of the capture, as ASKED.
 
-    runs: what packets get, once it was read.
-    problems: of the input.
-    has_fragments: whether IP packets came in pieces.
+    runs: what packets get.
+    has_fragments: whether IP packets came in pieces, or may have.
     treated: how many frames there were.
     """
 
-    def __init__(self, treat: Callable[[Stream], None], *, in_memory: bool = False) -> None:
+    def __init__(
+        self,
+        treat: Callable[[Stream], None],
+        blocks: Iterable[TableBlock],
+        *,
+        in_memory: bool = False,
+    ) -> None:
         self.runs: Runs
-        self.has_fragments = False
-        self.problems: list[str] = []
+        self.has_fragments = True
         self.treated = 0
         self._treat = treat
-        self._file = partial(_file, in_memory)
+        # Files without names: nothing of them is left, however the run ends.
+        self._file: Callable[[], IO[bytes]] = memory_file if in_memory else _disk_file
         self._raw = self._file()
         self._size = 0
         self._ranges = _Rows(self._file(), 4)
@@ -112,45 +113,13 @@ class TreatedStreams:
         self._places = _Rows(self._file(), 4)
         self._streams: Int64Array
         self._of_packets: tuple[Int64Array, Int64Array, Int64Array]
-        self._account = Account()
         self._protocols: dict[int, str] = {}
         self._midstream: set[int] = set()
-
-    def read(
-        self, chain: Chain, options: Options, progress: Callable[[int], None] | None = None
-    ) -> None:
-        """Dissect a capture and treat its streams.
-
-        Raises:
-            InputError: no file of it can be read.
-        """
-        self._account = Account(chain.base_name, chain.shown_names)
-        dissection = Dissection(_of_streams(options))
-        with ChainReader(chain.files) as reader:
-            for event in reader:
-                if isinstance(event, FileStart):
-                    dissection.start_file()
-                elif isinstance(event, FileEnd):
-                    self._end_file(dissection, event.problem is not None)
-                else:
-                    event.consumed, blocks = dissection.feed(
-                        event.data, event.start, event.end, event.is_last
-                    )
-                    event.is_enough = dissection.capture.is_over
-                    self._handle(blocks)
-                    if progress is not None:
-                        progress(reader.stored_bytes)
-            raise_if_nothing(reader.problems, reader.files_read)
-            self.problems = [problem.text for problem in reader.problems]
-        self._finish(dissection)
-
-    def read_bytes(self, data: ByteArray, options: Options) -> None:
-        """The same of a file in memory, however damaged."""
-        dissection = Dissection(_of_streams(options))
-        dissection.start_file()
-        self._handle(dissection.feed(data, 0, len(data), True)[1])
-        self._end_file(dissection, False)
-        self._finish(dissection)
+        for block in blocks:
+            self._handle(block)
+        after = self._lay_out()
+        self._locate()
+        self._treat_all(after)
 
     def places(self, segments: SegmentColumns, count: int) -> SegmentPlaces:
         """Where the first `count` segments lie in the streams."""
@@ -161,41 +130,29 @@ class TreatedStreams:
         places.offset[:count][is_there] = offsets[rows[is_there]]
         return places
 
-    def _end_file(self, dissection: Dissection, has_problem: bool) -> None:
-        _, counts = dissection.end_file(has_problem)
-        self.has_fragments |= "ip_fragment" in counts.ignored
-
-    def _finish(self, dissection: Dissection) -> None:
-        self._handle(dissection.finish())
-        self.problems += self._account.missing
-        after = self._lay_out()
-        self._locate()
-        self._treat_all(after)
-
     # -- rows of the dissection
 
-    def _handle(self, blocks: list[TableBlock]) -> None:
-        """Rows of one call of the dissection."""
-        for block in blocks:
-            columns: Any = block.columns
-            if block.table == TABLE:
-                self._handle_bytes(columns)
-            elif block.table == PLACES:
-                self._places.add(
-                    *(columns[name] for name in ("packet", "stream", "stream_offset", "origin"))
-                )
-            elif block.table == "frames" and block.rows:
-                self._handle_frames(columns)
-            elif block.table == "notices":
-                self._account.add(block)
-            elif block.table == "connections":
-                rows: Any = arrow_batch(block)
-                names = ("connection_id", "protocol", "started")
-                cells = (rows.column(name).to_pylist() for name in names)
-                for connection, protocol, started in zip(*cells, strict=True):
-                    self._protocols[connection] = protocol
-                    if started == "midstream":
-                        self._midstream.add(connection)
+    def _handle(self, block: TableBlock) -> None:
+        columns: Any = block.columns
+        if block.table == TABLE:
+            self._handle_bytes(columns)
+        elif block.table == PLACES:
+            self._places.add(
+                *(columns[name] for name in ("packet", "stream", "stream_offset", "origin"))
+            )
+        elif block.table == "frames" and block.rows:
+            self._handle_frames(columns)
+        elif block.table == "connections":
+            rows: Any = arrow_batch(block)
+            names = ("connection_id", "protocol", "started")
+            cells = (rows.column(name).to_pylist() for name in names)
+            for connection, protocol, started in zip(*cells, strict=True):
+                self._protocols[connection] = protocol
+                if started == "midstream":
+                    self._midstream.add(connection)
+        elif block.table == "capture_files":
+            counts = columns["packets_ignored_by_reason"]
+            self.has_fragments = any("ip_fragment" in dict(each) for each in counts)
 
     def _handle_bytes(self, columns: Any) -> None:
         data = columns["data"]
@@ -207,15 +164,14 @@ class TreatedStreams:
         self._size += len(data.data)
 
     def _handle_frames(self, columns: Any) -> None:
-        packed, binary = (np.zeros(len(columns["connection_id"]), bool) for _ in range(2))
+        packed = np.zeros(len(columns["connection_id"]), bool)
         for spec in PROTOCOLS:
             is_of = _is(columns, "protocol", (spec.name,))
             packed |= is_of & _is(columns, "compression", spec.packed_codecs)
-            binary |= is_of & _is(columns, "command", spec.binary_commands)
         command = columns["command"]
         is_known = command.codes >= 0 if isinstance(command, Coded) else _are_texts(command)
         kinds = _WHOLE * _is(columns, "status", (_COMPLETE,)) + _PACKED * packed
-        kinds = kinds + _TEXT * ~binary + _KNOWN * is_known
+        kinds = kinds + _KNOWN * is_known
         is_frame = columns["frame_bytes"] > 0
         names = ("first_packet", "stream_offset", "frame_bytes")
         self._frames.add(*(columns[name][is_frame] for name in names), kinds[is_frame])
@@ -275,7 +231,7 @@ class TreatedStreams:
             column[order] for column in (streams, starts, sizes, kinds)
         )
         self.treated = int(np.count_nonzero(streams >= 0))
-        bits = (kinds & bit != 0 for bit in (_WHOLE, _PACKED, _TEXT, _KNOWN))
+        bits = (kinds & bit != 0 for bit in (_WHOLE, _PACKED, _KNOWN))
         every = Frames(starts, sizes, *bits)
         for number, key in enumerate(self._streams.tolist()):
             some = slice(*np.searchsorted(streams, (number, number + 1)).tolist())
@@ -291,13 +247,6 @@ class TreatedStreams:
         runs = self.runs
         some = slice(int(runs.first[stream]), int(runs.last[stream]))
         return runs.starts[some], runs.ends[some], runs.positions[some]
-
-
-def _of_streams(options: Options) -> Options:
-    """What a dissection is asked for whose streams are treated."""
-    return dataclasses.replace(
-        options, follow_connection=ALL, want_detail="none", properties=False, redact=False
-    )
 
 
 def _found(rising: Int64Array, wanted: Int64Array) -> tuple[Int64Array, np.ndarray]:
@@ -324,11 +273,13 @@ def _is(columns: Any, name: str, texts: Any) -> np.ndarray:
     return np.isin(column.codes, [n for n, text in enumerate(column.names) if text in wanted])
 
 
-def _file(in_memory: bool) -> IO[bytes]:
-    """A file without a name: nothing of it is left, however the run ends."""
-    if in_memory:
-        return os.fdopen(os.memfd_create("streams"), "w+b")
-    return tempfile.TemporaryFile(prefix="dissector-")
+def _disk_file() -> IO[bytes]:
+    return TemporaryFile(prefix="dissector-")
+
+
+def memory_file() -> BinaryIO:
+    """A file that never touches the disk."""
+    return os.fdopen(os.memfd_create("dissector"), "w+b")
 
 
 def mapped(file: IO[bytes]) -> ByteArray:

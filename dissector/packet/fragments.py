@@ -133,7 +133,7 @@ def fragment_at(data: memoryview, place: Place) -> Fragment | int:
     return (_fragment_v4 if data[place.offset] >> 4 == 4 else _fragment_v6)(data, place)
 
 
-class _Waiting:
+class FragmentedPacket:
     """A packet of which fragments came.
 
     first_ns, last_ns: clock of its first and last fragment.
@@ -143,11 +143,12 @@ class _Waiting:
     seen: how many of them were on the wire.
     base: place of the first byte of content and state, by byte.
     is_dropped: fragments contradicted each other.
+    pieces, rewritten: for who traces fragments: where they lie, and what is in them now.
     """
 
     __slots__ = (
         "base", "content", "first_ns", "first_packet", "head", "is_dropped", "last_ns",
-        "seen", "state", "top", "total",
+        "pieces", "rewritten", "seen", "state", "top", "total",
     )  # fmt: skip
 
     def __init__(self, clock: int, packet: int) -> None:
@@ -161,6 +162,8 @@ class _Waiting:
         self.content = bytearray()
         self.state = bytearray()
         self.is_dropped = False
+        self.pieces: list[tuple[int, int, int]] = []
+        self.rewritten = b""
 
     @property
     def charge(self) -> int:
@@ -253,8 +256,8 @@ class Fragments:
         self.is_tcp = False
         self._used = 0
         # In the order of age, so that the oldest are found at once.
-        self._waiting: OrderedDict[Key, _Waiting] = OrderedDict()
-        self._complete: OrderedDict[Key, _Waiting] = OrderedDict()
+        self._waiting: OrderedDict[Key, FragmentedPacket] = OrderedDict()
+        self._complete: OrderedDict[Key, FragmentedPacket] = OrderedDict()
         self._held = 0
         self._packet_limit, self._byte_limit = packets, held_bytes
         self._clock = NULL
@@ -286,6 +289,7 @@ class Fragments:
             done = self._complete.get(fragment.key)
             if done is not None:
                 if done.total >= fragment.end and not done.contradicts(fragment, payload):
+                    self._trace(done, fragment, place)
                     return FRAGMENT
                 self._forget(fragment.key)
         waiting = self._waiting_for(fragment, payload, place.packet)
@@ -298,6 +302,7 @@ class Fragments:
             waiting.head = bytes(data[place.offset : place.offset + fragment.head_bytes])
             self._held += fragment.head_bytes
         waiting.last_ns = self._clock
+        self._trace(waiting, fragment, place)
         status = FRAGMENT
         if waiting.seen == waiting.total and waiting.head:
             self._rebuild(waiting)
@@ -321,11 +326,16 @@ class Fragments:
             if code in self._notices
         ]
 
+    def _trace(self, of: FragmentedPacket, fragment: Fragment, place: Place) -> None:
+        """A fragment is a part of a packet, or repeats one of a packet that was complete."""
+
     def _note(self, code: str, packet: int) -> None:
         """One more of a kind; its notice names the first packet."""
         self._notices.setdefault(code, [packet, 0])[1] += 1
 
-    def _waiting_for(self, fragment: Fragment, payload: memoryview, packet: int) -> _Waiting:
+    def _waiting_for(
+        self, fragment: Fragment, payload: memoryview, packet: int
+    ) -> FragmentedPacket:
         """The packet that a fragment belongs to, dropped if the fragment contradicts it."""
         waiting = self._waiting.get(fragment.key)
         if waiting is not None and (waiting.is_dropped or waiting.contradicts(fragment, payload)):
@@ -338,13 +348,13 @@ class Fragments:
                 self._held += waiting.charge
                 self._note("fragments_conflict", packet)
         if waiting is None:
-            waiting = self._waiting[fragment.key] = _Waiting(self._clock, packet)
+            waiting = self._waiting[fragment.key] = FragmentedPacket(self._clock, packet)
             self._held += waiting.charge
             if self._clock + _TIMEOUT_NS < self._due:
                 self._due = self._clock + _TIMEOUT_NS
         return waiting
 
-    def _rebuild(self, waiting: _Waiting) -> None:
+    def _rebuild(self, waiting: FragmentedPacket) -> None:
         """Write a packet to the side."""
         head = bytearray(waiting.head)
         known = waiting.total
@@ -402,7 +412,7 @@ class Fragments:
         self._held -= waiting.charge
         self._count_missing(waiting)
 
-    def _count_missing(self, waiting: _Waiting) -> None:
+    def _count_missing(self, waiting: FragmentedPacket) -> None:
         if not waiting.is_dropped:
             self._note("fragments_missing", waiting.first_packet)
 

@@ -16,12 +16,12 @@ AUTHENTICATION: Final = 51
 FRAGMENT_HEADER: Final = 44
 # IPv6 headers whose second byte counts units of 8 bytes beyond the first: hop-by-hop options,
 # routing, destination options, mobility, host identity, shim6.
-_HOP_BY_HOP: Final = 0
-_EXTENSIONS: Final = (_HOP_BY_HOP, 43, 60, 135, 139, 140)
+HOP_BY_HOP: Final = 0
+EXTENSIONS: Final = (HOP_BY_HOP, 43, 60, 135, 139, 140)
 
 _MORE_OR_OFFSET: Final = 0x3FFF  # of an IPv4 header: one of several fragments
 _MORE_OR_OFFSET_V6: Final = 0xFFF9
-_JUMBO_OPTION: Final = 0xC204  # type and length of the jumbo payload option
+JUMBO_OPTION: Final = 0xC204  # type and length of the jumbo payload option
 # The option can say 4 GiB; no system sends more than half a megabyte in one piece.
 _LONGEST_JUMBO: Final = 1 << 20
 
@@ -124,7 +124,7 @@ class _Upper(NamedTuple):
 def _skip_extensions(data: ByteArray, protocol: int, offset: int, end: int) -> _Upper:
     """Walk over IPv6 extension headers, at most limits.MAX_EXTENSION_HEADERS of them."""
     for _ in range(MAX_EXTENSION_HEADERS + 1):
-        if protocol in _EXTENSIONS:
+        if protocol in EXTENSIONS:
             if end - offset < 2:
                 return _Upper(reasons.IP_CUT, protocol, offset)
             size = (byte(data, offset + 1) + 1) * 8
@@ -149,7 +149,7 @@ def _skip_extensions(data: ByteArray, protocol: int, offset: int, end: int) -> _
 @inlined
 def _jumbo_bytes(data: ByteArray, offset: int, end: int) -> int:
     """The jumbo payload option if it is first among the hop-by-hop options at offset, else 0."""
-    if offset + 8 > end or be16(data, offset + 2) != _JUMBO_OPTION:
+    if offset + 8 > end or be16(data, offset + 2) != JUMBO_OPTION:
         return 0
     length = be32(data, offset + 4)
     return length if 0xFFFF < length <= _LONGEST_JUMBO else 0
@@ -163,7 +163,7 @@ def _ipv6(data: ByteArray, offset: int, end: int, wire_end: int) -> Network:
         return _not_read(reasons.IP_MALFORMED)
     length = be16(data, offset + 4)
     # Length 0: a jumbogram, or as with IPv4 a packet not yet cut by the network card.
-    if length == 0 and byte(data, offset + 6) == _HOP_BY_HOP:
+    if length == 0 and byte(data, offset + 6) == HOP_BY_HOP:
         length = _jumbo_bytes(data, offset + 40, end)
     if length > 0:
         wire_end = offset + 40 + length

@@ -15,14 +15,26 @@ from dissector.codecs.integers import be16, be32, be64, byte, wrapped
 from dissector.codecs.ones_sum import folded, ones_sum
 from dissector.codecs.siphash import SipHashKey, fill_noise, following, siphash, siphash_of_row
 from dissector.jit import inlined, kernel
-from dissector.limits import NULL
+from dissector.limits import MAX_EXTENSION_HEADERS, NULL
 from dissector.packet import header_offsets
 from dissector.packet.columns import PacketColumns, SegmentColumns
 from dissector.packet.header_offsets import Headers, PacketsLeft
-from dissector.packet.tcp import CHECKSUM_AT, address_sum
+from dissector.packet.ip import (
+    AUTHENTICATION,
+    EXTENSIONS,
+    FRAGMENT_HEADER,
+    HOP_BY_HOP,
+    JUMBO_OPTION,
+)
+from dissector.packet.tcp import CHECKSUM_AT, HEADER_BYTES, address_sum
 from dissector.states import State
 
 _NO_OPTION: Final = 1
+_ROUTING: Final = 43
+_KEPT_EXTENSIONS: Final = (AUTHENTICATION, FRAGMENT_HEADER)
+# Options of TCP that stay: sizes, windows, acknowledgements, times. Others can name somebody, as
+# those in which load balancers write the client's address.
+_TCP_OPTIONS: Final = (2, 3, 4, 5, 8)
 _KNOWN: Final = 1 << 12
 _POSITIVE: Final = (1 << 62) - 1
 
@@ -176,6 +188,51 @@ def _readdress4(data: ByteArray, at: int, end: int, state: Rewriting) -> None:
 
 
 @kernel
+def _empty_extensions(data: ByteArray, at: int, end: int) -> None:
+    """Empty headers of IPv6 between the one at a place and what is carried: routes and homes are
+    addresses. Their kinds, their sizes and a jumbo length stay."""
+    protocol, at = byte(data, at + 6), at + 40
+    for _ in range(MAX_EXTENSION_HEADERS + 1):
+        if at + 8 > end or (protocol not in EXTENSIONS and protocol not in _KEPT_EXTENSIONS):
+            break
+        size = kept = (byte(data, at + 1) + 1) * 8
+        if protocol == AUTHENTICATION:
+            size = kept = (byte(data, at + 1) + 2) * 4
+        elif protocol == FRAGMENT_HEADER:
+            size = kept = 8
+        elif protocol == _ROUTING:
+            kept = 4
+        elif protocol != HOP_BY_HOP or be16(data, at + 2) != JUMBO_OPTION:
+            kept = 2
+        for index in range(at + kept, min(at + size, end)):
+            data[index] = 0
+        protocol, at = byte(data, at), at + size
+
+
+@kernel
+def _drop_options(data: ByteArray, start: int, end: int) -> bool:
+    """Put nothing in the place of options of TCP but those that count, and of what is behind them;
+    returns whether there was anything."""
+    is_changed = False
+    at = start
+    for _ in range(start, end):
+        if at >= end:
+            break
+        kind = byte(data, at)
+        size = 1
+        if kind > _NO_OPTION:
+            size = byte(data, at + 1) if at + 1 < end else 0
+        is_last = kind == 0 or size > end - at or (kind > _NO_OPTION and size < 2)
+        size = end - at if is_last else size
+        if is_last or (kind > _NO_OPTION and kind not in _TCP_OPTIONS):
+            for index in range(at, at + size):
+                is_changed |= data[index] != min(kind, _NO_OPTION)
+                data[index] = min(kind, _NO_OPTION)
+        at += size
+    return is_changed
+
+
+@kernel
 def readdress(data: ByteArray, packets: PacketColumns, headers: Headers, state: Rewriting) -> None:
     """Replace IP addresses, and hardware addresses by hashes of them, unless they stay."""
     if state.keeps[0]:
@@ -196,6 +253,9 @@ def readdress(data: ByteArray, packets: PacketColumns, headers: Headers, state: 
                 high, low = new_address(state, 6, be64(data, field), be64(data, field + 8))
                 _put64(data, field, high)
                 _put64(data, field + 8, low)
+            packet = headers.row[number]
+            end = packets.offset[packet] + packets.captured_bytes[packet]
+            _empty_extensions(data, at, end)
 
 
 @kernel
@@ -302,6 +362,9 @@ def _rewrite_segment(
     is_unfinished = not is_right and stored in (folded(pseudo), folded(bounds.sum_before))
     is_changed = _patch(data, bounds.payload, end, stream, offset, runs, state)
     is_changed = is_changed or bounds.sum_before != bounds.sum_after
+    if not state.keeps[0]:
+        last = min(bounds.payload, end)
+        is_changed = _drop_options(data, header + HEADER_BYTES, last) or is_changed
     if not is_changed or stored < 0 or (stored == 0 and not is_right):
         return
     pseudo = bounds.sum_after + length

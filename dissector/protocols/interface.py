@@ -179,7 +179,7 @@ class FrameAnonymizer(Protocol):
 
         Args:
             bounds: int64[3, frames], starts, rising; announced sizes; ends of what is there.
-            packed: of each, whether it is a compressed text.
+            packed: of each, whether its body is compressed.
         """
 
 
@@ -201,11 +201,10 @@ class ProtocolSpec(NamedTuple):
     new_facts: makes the facts of a capture.
     commands: the names of all.
     secret_spans: where the secrets of a frame are, or of what there is of it from its beginning on
-        (is_packed: it is a compressed text).
+        (is_packed: its body is compressed).
     mended: a frame with its secrets hidden, its sums as right as before.
     new_anonymizer: without one frames become noise.
-    packed_codecs: compressions of whole bodies, and binary_commands: those of them that are no
-        texts.
+    packed_codecs: compressions of whole bodies.
     is_ordered: answers belong to requests by their order alone, so that each frame counts.
     words: what its users call what texts say in Pulsar's words.
     """
@@ -222,7 +221,6 @@ class ProtocolSpec(NamedTuple):
     mended: Callable[[bytes, bytes], bytes] = _as_hidden
     new_anonymizer: Callable[[AnonymizerKeys], FrameAnonymizer] | None = None
     packed_codecs: frozenset[str] = frozenset()
-    binary_commands: frozenset[str] = frozenset()
     is_ordered: bool = False
     words: Mapping[str, str] = MappingProxyType({})
 
@@ -230,10 +228,6 @@ class ProtocolSpec(NamedTuple):
         """A frame, or what there is of it from its beginning on, with its secrets as `*`."""
         spans = self.secret_spans(frame, is_packed)
         return self.mended(frame, masked(frame, spans)) if spans else frame
-
-    def is_packed_text(self, codec: str | None, command: str | None) -> bool:
-        """Whether a frame is a text that is compressed as a whole."""
-        return codec in self.packed_codecs and command not in self.binary_commands
 
 
 Specs = Sequence[ProtocolSpec]

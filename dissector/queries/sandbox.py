@@ -326,6 +326,16 @@ class Sandbox:
             else:
                 self.apart(partial(self._connection.execute, statement))
 
+    def rows(self, text: str) -> list[dict[str, Any]]:
+        """All rows of a query, or of several statements. Raises what `answers` does."""
+        return [*self.each_row(text)]
+
+    def each_row(self, text: str) -> Iterator[dict[str, Any]]:
+        """The same one by one, as they are asked for."""
+        for answer in self.answers(text):
+            for batch in answer.batches():
+                yield from batch.to_pylist()
+
     def _reader(self, statement: "duckdb.Statement") -> "pa.RecordBatchReader":
         return _readable(self._connection.sql(statement)).to_arrow_reader(_BATCH_ROWS)
 

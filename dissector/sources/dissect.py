@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from dissector.blocks import Column, TableBlock
+from dissector.blocks import ByteArray, Column, TableBlock
 from dissector.capture.reader import FileFacts
 from dissector.dissection import Dissection, Options
 from dissector.errors import InputError
@@ -77,6 +77,15 @@ def dissect(
         raise_if_nothing(reader.problems, reader.files_read)
     yield from dissection.finish()
     yield _file_block(files)
+
+
+def dissect_bytes(data: ByteArray, options: Options) -> Iterator[TableBlock]:
+    """The same of one file in memory, however damaged; nothing is said of it as a file."""
+    dissection = Dissection(options)
+    dissection.start_file()
+    yield from dissection.feed(data, 0, len(data), True)[1]
+    dissection.end_file()
+    yield from dissection.finish()
 
 
 class _ExactDigest:

@@ -11,12 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dissector.blocks import Int64Array
-from dissector.capture.interfaces import InterfaceTexts
-from dissector.capture.write import interface_block, packet_block, section_block
 from dissector.endpoints import Endpoint, FlowKey
 from dissector.packet.columns import SegmentColumns
 from dissector.schemas.enums import BOTH_DIRECTIONS
-from dissector.sources.packet_blocks import PacketBlock, Progress, packet_blocks
+from dissector.sources.packet_blocks import PacketWriter, Progress, packet_blocks
 from dissector.sources.rings import Chain
 
 _OPENING_OR_CLOSING: Final = 7  # FIN, SYN, RST
@@ -109,37 +107,6 @@ def _within(packets: Int64Array, first: Int64Array, last: Int64Array) -> np.ndar
     return np.asarray(inside & (index >= 0))
 
 
-class _Writer:
-    """Writes packets; interfaces are described when their first packet comes."""
-
-    def __init__(self, sink: BinaryIO, has_comments: bool) -> None:
-        self._has_comments = has_comments
-        self._sink = sink
-        self._numbers: dict[int, int] = {}
-        self.packets = 0
-        sink.write(section_block("", "pulsar-dissector"))
-
-    def write(self, block: PacketBlock, number: int) -> None:
-        data, reader, packets = block.data, block.reader, block.packets
-        row = number - block.first_packet
-        interface = int(packets.interface[row])
-        if interface not in self._numbers:
-            self._numbers[interface] = len(self._numbers)
-            columns = reader.interfaces.columns
-            link_type, snaplen = int(columns.link_type[interface]), int(columns.snaplen[interface])
-            texts = reader.interfaces.texts.get(interface, InterfaceTexts())
-            comment = texts.comment if self._has_comments else ""
-            self._sink.write(interface_block(link_type, max(snaplen, 0), texts.name, comment))
-        start = int(packets.offset[row])
-        content = data[start : start + int(packets.captured_bytes[row])].tobytes()
-        ts_ns, wire_bytes = int(packets.ts_ns[row]), int(packets.wire_bytes[row])
-        comments = [f"packet {number}", *(reader.comments(data, row) if self._has_comments else ())]
-        self._sink.write(
-            packet_block(content, ts_ns, wire_bytes, self._numbers[interface], comments)
-        )
-        self.packets += 1
-
-
 def write_slice(
     chain: Chain,
     wanted: PacketSelection,
@@ -156,11 +123,14 @@ def write_slice(
         How many packets were written.
     """
     wanted.merge()
-    writer = _Writer(sink, has_comments)
+    writer = PacketWriter(sink, has_names=True, has_comments=has_comments)
     for block in packet_blocks(chain, progress):
         rows = wanted.rows(block.segments, block.segment_count)
         for number in block.segments.packet[rows].tolist():
-            writer.write(block, number)
+            row = number - block.first_packet
+            comments = [f"packet {number}"]
+            comments += block.reader.comments(block.data, row) if has_comments else ()
+            writer.packet(block, row, comments)
             wanted.taken.append(number)
         wanted.key_logs += block.reader.key_logs
         block.reader.key_logs.clear()

@@ -7,7 +7,13 @@ import pytest
 
 from dissector import stream_secrets
 from dissector.codecs.redaction import masked
-from dissector.stream_secrets import Frame, FrameSecrets, StreamSecrets, frame_spans
+from dissector.stream_secrets import (
+    DirectionSecrets,
+    Frame,
+    FrameSecrets,
+    StreamSecrets,
+    frame_spans,
+)
 from tests.hard.tape import Tape
 from tests.wire import cursus
 from tests.wire.secrets import Garden, cursus_tape, fragments_in, pulsar_tape
@@ -104,3 +110,16 @@ def test_a_frame_longer_than_what_is_held_goes_as_a_whole(monkeypatch: pytest.Mo
     search.finish()
     assert search.secret_spans[0] == (len(plain), end)
     assert search.framed == [(0, len(plain)), (len(plain), end)]
+
+
+def test_of_a_direction_goes_what_frames_hide_and_what_lies_in_none() -> None:
+    frame = cursus.enveloped("AUTH principal=a token=s3cr3t")
+    rest = b"the rest of a command"
+    direction = DirectionSecrets()
+    direction.add_frame(Frame(0, len(frame), "cursus", False))
+    direction.add(0, frame + rest)
+    direction.finish("cursus", False)
+    hidden, size = direction.hidden(0, frame + rest)
+    assert hidden == frame.replace(b"s3cr3t", b"*" * 6) + b"*" * len(rest)
+    assert size == 6 + len(rest)
+    assert direction.hidden(4, frame[4:10]) == (frame[4:10], 0)

@@ -103,7 +103,7 @@ class CursusAnonymizer:
         """A frame, or what there is of it, as long as before.
 
         Args:
-            size: bytes that it has when whole. is_packed: its text is compressed.
+            size: bytes that it has when whole. is_packed: its body is compressed.
         """
         head, body = frame[:_LENGTH], frame[_LENGTH:]
         if is_packed or body.startswith(secrets.PACKED_HEADS):

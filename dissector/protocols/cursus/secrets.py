@@ -37,7 +37,7 @@ def secret_spans(frame: bytes, is_packed: bool = False) -> list[Span]:
     word: what is cut does not tell what it was.
 
     Args:
-        is_packed: its text is compressed; it goes as a whole then, as it cannot keep its length.
+        is_packed: it is compressed; it goes as a whole then, as it cannot keep its length.
     """
     body = frame[_LENGTH:]
     head = min(_SHOWN_HEAD_BYTES, len(frame))

@@ -44,7 +44,6 @@ SPEC: Final = ProtocolSpec(
     secret_spans=secret_spans,
     new_anonymizer=_new_anonymizer,
     packed_codecs=frozenset(name for code, name in enumerate(CODEC_NAMES) if code != NONE_CODEC),
-    binary_commands=frozenset(("BATCH",)),
     is_ordered=True,
     words=_WORDS,
 )

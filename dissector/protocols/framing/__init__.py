@@ -2,7 +2,7 @@
 
 from dissector.protocols.framing.assembly import Framing, FramingOptions
 from dissector.protocols.framing.connection_table import find_connections
-from dissector.protocols.framing.first_bytes import HeadVerdict, look
+from dissector.protocols.framing.first_bytes import HeadVerdict, hello_layout, look
 from dissector.protocols.framing.other_protocols import named
 from dissector.protocols.framing.state import (
     OPAQUE_NAMES,
@@ -24,6 +24,7 @@ __all__ = (
     "RoleSource",
     "RoleState",
     "find_connections",
+    "hello_layout",
     "look",
     "named",
 )

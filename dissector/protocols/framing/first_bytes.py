@@ -40,6 +40,8 @@ _PROXY_V2: Final = b"\r\n\r\n\0\r\nQUIT\n"
 _PROXY_V2_HEAD: Final = 16
 _TLS_RECORD_LIMIT: Final = (1 << 14) + 2048
 _TLS_HANDSHAKE: Final = 22
+_TLS_RECORD_HEAD: Final = 5
+_BEFORE_NAME: Final = 5  # in its extension: length of the list, type of the name, its length
 
 _TLS_FIRST: Final = 20  # kinds of records
 _TLS_LAST: Final = 23
@@ -227,22 +229,45 @@ def _proxy_v2_client(header: bytes) -> str | None:
     return str(ipaddress.ip_address(packed))
 
 
+class HelloLayout(NamedTuple):
+    """Where a ClientHello of TLS (RFC 8446, section 4.1.2) has what holds it together, and names.
+
+    form: first byte and the one behind the last, of its kind, lengths and kinds of extensions.
+    names: the same of server names (SNI).
+    """
+
+    form: list[tuple[int, int]]
+    names: list[tuple[int, int]]
+
+
+def hello_layout(hello: bytes) -> HelloLayout:
+    """The layout of a ClientHello, or of what there is of it, from its first byte on."""
+    layout = HelloLayout([(0, 6)], [])
+    at = 38  # handshake 4, version 2, random 32
+    for size_bytes in (1, 2, 1):  # session id, cipher suites, compression methods
+        layout.form.append((at, at + size_bytes))
+        at += size_bytes + int.from_bytes(hello[at : at + size_bytes], "big")
+    layout.form.append((at, at + 2))
+    at += 2
+    while at + 4 <= len(hello):
+        kind, size = (int.from_bytes(hello[place : place + 2], "big") for place in (at, at + 2))
+        layout.form.append((at, at + 4))
+        at += 4 + size
+        if kind == 0 and size > _BEFORE_NAME:
+            layout.form.append((at - size, at - size + _BEFORE_NAME))
+            layout.names.append((at - size + _BEFORE_NAME, at))
+    return layout
+
+
 def server_name(head: bytes) -> str | None:
     """The server name (SNI) that a TLS ClientHello asks for, if the bytes hold it."""
-    if len(head) < 43 or head[0] != _TLS_HANDSHAKE or head[5] != 1:
+    hello = head[_TLS_RECORD_HEAD:]
+    if len(hello) < 38 or head[0] != _TLS_HANDSHAKE or hello[0] != 1:
         return None
-    position = 43  # record 5, handshake 4, version 2, random 32
-    for size_bytes in (1, 2, 1):  # session id, cipher suites, compression methods
-        size = int.from_bytes(head[position : position + size_bytes], "big")
-        position += size_bytes + size
-    end = min(len(head), position + 2 + int.from_bytes(head[position : position + 2], "big"))
-    position += 2
-    while position + 4 <= end:
-        kind = int.from_bytes(head[position : position + 2], "big")
-        size = int.from_bytes(head[position + 2 : position + 4], "big")
-        position += 4
-        if kind == 0 and size > 5 and position + size <= end:
-            name = head[position + 5 : position + size]
-            return name.decode("ascii", "backslashreplace")
-        position += size
+    layout = hello_layout(hello)
+    start, end = layout.form[4]
+    end += int.from_bytes(hello[start:end], "big")  # behind the extensions
+    for first, last in layout.names:
+        if last <= min(end, len(hello)):
+            return hello[first:last].decode("ascii", "backslashreplace")
     return None

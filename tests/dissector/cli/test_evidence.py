@@ -3,6 +3,7 @@
 Here are tested through the commands: dissector.cli.anonymize, bundling.
 """
 
+import gzip
 import io
 import json
 import os
@@ -271,10 +272,21 @@ def test_anonymize_refuses_its_input_several_captures_and_no_capture(command, tm
     assert command("anonymize", tmp_path / "text", "-o", out).code == 2
     assert not out.exists()
     damaged = tmp_path / "cut.pcap.gz"
-    import gzip
-
     damaged.write_bytes(gzip.compress(UNLOAD.read_bytes())[:-2000])
     assert command("anonymize", damaged, "-o", out).code == 3 and out.exists()
+
+
+def test_a_copy_of_a_damaged_file_says_once_what_is_missing_or_is_not_written(
+    command, tmp_path: Path
+) -> None:
+    damaged, out = tmp_path / "cut.pcap.gz", tmp_path / "out.pcapng"
+    damaged.write_bytes(gzip.compress(UNLOAD.read_bytes())[:-2000])
+    refused = command("anonymize", damaged, "-o", out, "--strict")
+    assert refused.code == 2 and "--strict: nothing written" in refused.err and not out.exists()
+    partial = command("anonymize", damaged, "-o", out)
+    assert partial.code == 3 and partial.err.count("all before was read") == 1
+    named_too = command("anonymize", UNLOAD, tmp_path / "none.pcap", "-o", out, "--force")
+    assert named_too.code == 3 and "none.pcap: there is no such file" in named_too.err
 
 
 def test_names_and_addresses_can_stay(command, tmp_path: Path) -> None:

@@ -172,9 +172,9 @@ def test_secrets_outside_of_frames_are_hidden_however_cut(
 
 def test_what_follows_a_hole_in_a_secret_goes_with_it() -> None:
     known = facts(conversation((0, 0, 1, b"x token=abc"), (0, 11, 1, 5), (0, 16, 2, b"def y")))
-    assert known.hide(0, 0, b"x token=abc")[0] == b"x token=***"
+    assert known.secrets[0].hidden(0, b"x token=abc")[0] == b"x token=***"
     # Nothing tells what behind a hole is the value's rest: up to the end of the line it goes.
-    assert known.hide(0, 16, b"def y")[0] == b"*****"
+    assert known.secrets[0].hidden(16, b"def y")[0] == b"*****"
 
 
 def test_bytes_in_no_frame_of_a_known_protocol_are_hidden() -> None:
@@ -186,7 +186,7 @@ def test_bytes_in_no_frame_of_a_known_protocol_are_hidden() -> None:
     known.add(frames(*rows))
     known.ends = {"protocol": "pulsar", "started": "syn"}
     known.finish()
-    assert known.hide(0, 0, stream)[0] == b"*" * 15 + SEEK + b"****" + SEEK
+    assert known.secrets[0].hidden(0, stream)[0] == b"*" * 15 + SEEK + b"****" + SEEK
 
 
 def test_the_rest_of_a_secret_that_began_before_the_capture_is_hidden() -> None:
@@ -194,7 +194,7 @@ def test_the_rest_of_a_secret_that_began_before_the_capture_is_hidden() -> None:
     known.add(conversation((0, 0, 1, b"ZXN0In0.SflKxw next\nwords")))
     known.ends = {"protocol": "http", "started": "midstream"}
     known.finish()
-    assert known.hide(0, 0, b"ZXN0In0.SflKxw next\nwords")[0] == b"*" * 19 + b"\nwords"
+    assert known.secrets[0].hidden(0, b"ZXN0In0.SflKxw next\nwords")[0] == b"*" * 19 + b"\nwords"
 
 
 def test_a_proxy_header_stays() -> None:
@@ -204,7 +204,7 @@ def test_a_proxy_header_stays() -> None:
     known.add(frames(("to_broker", "SEEK", 1, 32, len(SEEK))))
     known.ends = {"protocol": "pulsar", "started": "syn"}
     known.finish()
-    assert known.hide(0, 0, stream) == (stream, 0)
+    assert known.secrets[0].hidden(0, stream) == (stream, 0)
 
 
 def test_gaps_stand_beside_the_bytes() -> None:

@@ -8,14 +8,15 @@ import pytest
 from dissector import limits
 from dissector.cli.document import all_commands
 from dissector.cli.options import (
+    INPUT_NAME,
     PROTOCOL_NAMES,
+    SIZE,
     Common,
-    InputName,
     LocalPath,
-    PortProtocol,
-    Size,
+    Parsed,
     Whole,
     dissecting_options,
+    port_protocol,
     speaking_options,
     usable_cpus,
 )
@@ -36,20 +37,21 @@ from spark_jobs import land as cluster
     ],
 )
 def test_sizes_have_units(text: str, size: int) -> None:
-    assert Size().convert(text, None, None) == size
+    assert SIZE.convert(text, None, None) == size
 
 
 @pytest.mark.parametrize("text", ["", "x", "-5", "5X", "1..2", "64 KiBs", "1e9"])
 def test_other_sizes_are_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match="is no size"):
-        Size().convert(text, None, None)
+        SIZE.convert(text, None, None)
 
 
 def test_ports_and_protocols() -> None:
-    assert PortProtocol().convert("6655=pulsar", None, None) == (6655, "pulsar")
+    kind = Parsed("port=protocol", port_protocol)
+    assert kind.convert("6655=pulsar", None, None) == (6655, "pulsar")
     for text in ("5", "0=pulsar", "65536=pulsar", "x=pulsar", "6655=", "6655=http", "=pulsar"):
         with pytest.raises(click.BadParameter):
-            PortProtocol().convert(text, None, None)
+            kind.convert(text, None, None)
 
 
 def test_whole_numbers_are_bounded() -> None:
@@ -66,7 +68,7 @@ def test_what_names_a_file_takes_no_address(command: tuple[str, click.Command]) 
     for parameter in command[1].params:
         names = set(re.findall(r"[A-Z]+", str(parameter.metavar or "")))
         if isinstance(parameter.type, click.Path) or names & {"DIR", "FILE", "LAKE", "INPUT"}:
-            assert isinstance(parameter.type, LocalPath | InputName), parameter.name
+            assert isinstance(parameter.type, LocalPath) or parameter.type is INPUT_NAME, parameter
 
 
 def collected(*arguments: str, reads: bool = True) -> Common:

@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from dissector.cli.spans import Duration, Rotate, RotateOption, Speed
+from dissector.cli.spans import DURATION, ROTATE, SPEED, Rotate
 
 
 @pytest.mark.parametrize(
@@ -17,18 +17,18 @@ from dissector.cli.spans import Duration, Rotate, RotateOption, Speed
     ],
 )
 def test_rotations_end_by_time_or_size(text, rotate):
-    assert RotateOption().convert(text, None, None) == rotate
+    assert ROTATE.convert(text, None, None) == rotate
 
 
 @pytest.mark.parametrize("text", ["", "0s", "0", "soon", "60s,x"])
 def test_other_rotations_are_refused(text):
     with pytest.raises(click.BadParameter):
-        RotateOption().convert(text, None, None)
+        ROTATE.convert(text, None, None)
 
 
 def test_spans_have_units_and_speeds_names():
-    assert Duration().convert("1.5h", None, None) == 5400
-    assert [Speed().convert(text, None, None) for text in ("max", "real", "8")] == [0, 1, 8]
-    for kind, text in ((Duration(), "5"), (Duration(), "0s"), (Speed(), "fast"), (Speed(), "-1")):
+    assert DURATION.convert("1.5h", None, None) == 5400
+    assert [SPEED.convert(text, None, None) for text in ("max", "real", "8")] == [0, 1, 8]
+    for kind, text in ((DURATION, "5"), (DURATION, "0s"), (SPEED, "fast"), (SPEED, "-1")):
         with pytest.raises(click.BadParameter):
             kind.convert(text, None, None)

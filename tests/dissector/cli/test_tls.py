@@ -160,6 +160,21 @@ def test_copies_keep_tls_encrypted(command: Command, keys: Path, tmp_path: Path)
     assert fields(command, anonymous, "--keylog", keys) == []
 
 
+def test_a_copy_of_a_capture_that_holds_its_keys_is_one_of_its_records(
+    command: Command, keys: Path, tmp_path: Path
+) -> None:
+    """Streams are those of the packets, not what is inside, which lies at other offsets."""
+    opened, copy = tmp_path / "opened.pcapng", tmp_path / "copy.pcapng"
+    command("frames", CAPTURE, "--keylog", keys, "-w", opened, "--with-secrets")
+    assert len(fields(command, opened)) == 93
+    assert command("anonymize", opened, "-o", copy).code == EXIT_OK
+    query = "SELECT protocol, length(tls_sni), stream_bytes_to_client FROM connections"
+    (_, before), (_, after) = (
+        command("sql", each, query, "--format", "csv").lines for each in (CAPTURE, copy)
+    )
+    assert before == after and before.startswith("tls,")
+
+
 def test_the_report_has_the_numbers_of_the_plain_twin(
     command: Command, keys: Path, tmp_path: Path
 ) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 from dissector.dissection import Options
 from dissector.evidence.anonymizer import Anonymizer, Keeping
 from dissector.evidence.anonymizing import anonymize
+from dissector.evidence.streams import ASKED, TreatedStreams
+from dissector.sources.dissect import dissect
 from dissector.sources.rings import Chain
 
 KEY = bytes(range(32))
@@ -19,5 +21,7 @@ def anonymous(data: bytes, key: bytes = KEY, **keeping: Any) -> bytes:
         file.flush()
         sink = io.BytesIO()
         anonymizer = Anonymizer(key, Keeping(**keeping))
-        anonymize(Chain((file.name,), "x"), Options(), anonymizer, sink)
+        chain = Chain((file.name,), "x")
+        streams = TreatedStreams(anonymizer.treat, dissect(chain, Options(**ASKED)))
+        anonymize(chain, streams, anonymizer, sink)
         return sink.getvalue()

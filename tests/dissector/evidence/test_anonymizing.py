@@ -14,6 +14,8 @@ from dissector.dissection import Options
 from dissector.evidence import anonymizer, ip_fragments, packets, streams  # noqa: F401 - see above
 from dissector.packet.fragments import Place
 from dissector.packet.walk import NO_END
+from dissector.protocols.framing import look
+from dissector.sources.dissect import dissect_bytes
 from dissector.sources.packet_blocks import blocks_of_bytes
 from tests.dissector.evidence.copies import anonymous
 from tests.dissector.evidence.sameness import assert_same
@@ -114,8 +116,8 @@ def test_what_overtakes_the_beginning_of_its_stream_says_what_the_stream_says() 
 def pieces_of(raw: bytes) -> list[tuple[int, bytes]]:
     """Offset and payload of the segments to the broker, as packets are given their bytes."""
     data = np.frombuffer(bytearray(raw), np.uint8)
-    found = streams.TreatedStreams(lambda stream: None, in_memory=True)
-    found.read_bytes(data, Options())
+    rows = dissect_bytes(data, Options(**streams.ASKED))
+    found = streams.TreatedStreams(lambda stream: None, rows, in_memory=True)
     pieces = []
     for block in blocks_of_bytes(data):
         places = found.places(block.segments, block.segment_count)
@@ -140,6 +142,17 @@ def test_tunnels_and_fragments(name: str) -> None:
     made = anonymous(raw)
     assert_clean(made, garden)
     assert_same(dissected(raw), dissected(made), but=HIDDEN_ALIKE)
+
+
+@pytest.mark.parametrize("cuts", [[], [64], [24, 48]], ids=["whole", "two", "three"])
+def test_what_looks_like_a_segment_and_is_none_goes(cuts: list[int]) -> None:
+    segment = bytearray(wire.segment(MARK.encode() * 9, sequence=1)[14:])
+    segment[20 + 12] = 1 << 4  # a TCP header of four bytes
+    pieces = fragments(bytes(segment), cuts) if cuts else [bytes(segment)]
+    base = pulsar_tape(Garden(3)).records()
+    odd = [Record(base[0].ts_ns, wire.ethernet(piece)) for piece in pieces]
+    made = anonymous(capture(odd + base))
+    assert MARK[:5].encode() not in made and MARK[-5:].encode() not in made
 
 
 def test_a_fragment_that_comes_once_more_later_holds_what_its_packet_holds() -> None:
@@ -276,3 +289,26 @@ def test_damaged_frames_are_damaged_again() -> None:
 
     assert judged(before) == judged(after)
     assert ("mismatch" in {checksum for _, checksum in judged(after)}) is True
+
+
+@pytest.mark.parametrize(
+    ("begins", "kept", "gone"),
+    [
+        (b"PROXY TCP4 10.1.2.3 10.9.8.7 4242 6650\r\n", b" 4242 6650\r\n", b"10.1.2.3 10.9.8.7"),
+        (b"PROXY TCP4  10.1.2.3 10.9.8.7 4242 6650\r\n", b" 4242 6650\r\n", b"10.9.8.7"),
+        (b"PROXY UNKNOWN of acme by joe\r\n", b"PROXY UNKNOWN ", b"joe"),
+        (b"GET /acme HTTP/1.1\r\nHost: acme\r\n\r\n", b"GET ", b"acme"),
+        (b"HTTP/1.\r\nX-acme: 1\r\n\r\n", b"HTTP/1.", b"acme"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nacme", b"\r\n\r\nSM\r\n\r\n", b"acme"),
+        (b"PRI * HTTP/2 of acme and others", b"PRI * HTTP/2", b"acme"),
+    ],
+)
+def test_of_what_comes_before_frames_only_its_form_stays(
+    begins: bytes, kept: bytes, gone: bytes
+) -> None:
+    data = np.frombuffer(bytearray(begins), np.uint8)
+    none = np.zeros(0, np.int64)
+    frames = streams.Frames(none, none, *(none.astype(bool) for _ in range(3)))
+    anonymizer.Anonymizer(bytes(32)).treat(streams.Stream("http", False, [(0, data)], frames))
+    assert kept in data.tobytes() and gone not in data.tobytes()
+    assert look(data.tobytes(), True) == look(begins, True)

@@ -45,49 +45,46 @@ def engine(lake: Lake) -> Iterator[Sandbox]:
 
 def chosen(engine: Sandbox, **asked: object) -> selecting.Chosen:
     wanted = selecting.Filters(**asked)  # type: ignore[arg-type]
-    ((capture, frames),) = selecting.choose(engine, wanted).items()
-    return selecting.with_partners(engine, capture, frames)
+    return selecting.choose(engine, wanted)
+
+
+def picked(engine: Sandbox, **asked: object) -> set[int]:
+    """Numbers of the frames that are selected themselves."""
+    return {*chosen(engine, **asked).of_role(selecting.SELECTED)}
 
 
 def commands(engine: Sandbox, numbers: list[int]) -> list[str]:
     listed = ", ".join(map(str, numbers))
-    found = selecting.rows(
-        engine, f"SELECT command FROM frames WHERE frame_no IN ({listed}) ORDER BY frame_no"
+    found = engine.rows(
+        f"SELECT command FROM frames WHERE frame_no IN ({listed}) ORDER BY frame_no"
     )
     return [row["command"] for row in found]
 
 
 def test_conditions_narrow_each_other(engine: Sandbox) -> None:
-    whole = selecting.choose(engine, selecting.Filters(frames=[(1, 100)]))
-    ((_, hundred),) = whole.items()
-    assert [number for _, number in hundred] == list(range(1, 101))
+    hundred = picked(engine, frames=[(1, 100)])
+    assert hundred == {*range(1, 101)}
     topics = Asked(topics=["j24"]).selection()
-    ((_, some),) = selecting.choose(
-        engine, selecting.Filters(frames=[(1, 100)], selection=topics)
-    ).items()
-    assert 0 < len(some) < 100 and set(some) < set(hundred)
+    some = picked(engine, frames=[(1, 100)], selection=topics)
+    assert 0 < len(some) < 100 and some < hundred
     with pytest.raises(UsageError, match="nothing was written"):
-        selecting.choose(engine, selecting.Filters(connections=[7]))
+        picked(engine, connections=[7])
     with pytest.raises(UsageError, match="nothing was written"):
-        none = Selection(subscriptions=("it's none",))
-        selecting.choose(engine, selecting.Filters(selection=none))
-    client = selecting.rows(engine, "SELECT client_ip, client_port FROM connections")[0]
+        picked(engine, selection=Selection(subscriptions=("it's none",)))
+    client = engine.rows("SELECT client_ip, client_port FROM connections")[0]
     own = Selection(clients=(Client.of(f"{client['client_ip']}:{client['client_port']}"),))
-    ((_, theirs),) = selecting.choose(engine, selecting.Filters(selection=own)).items()
-    asked = "SELECT count(*) AS n FROM frames WHERE connection_id = 0"
-    assert len(theirs) == selecting.rows(engine, asked)[0]["n"]
-    assert {connection for connection, _ in theirs} == {0}
+    theirs = engine.rows("SELECT frame_no FROM frames WHERE connection_id = 0")
+    assert picked(engine, selection=own) == {row["frame_no"] for row in theirs}
 
 
 def test_the_slowest_are_pairs(engine: Sandbox) -> None:
     selection = chosen(engine, slowest=3)
     assert len(selection.of_role(selecting.SELECTED)) == 6
-    (row,) = selecting.rows(
-        engine,
+    (row,) = engine.rows(
         "SELECT max(latency_ns) AS most FROM exchanges WHERE request_frame_no IN "
         f"({', '.join(map(str, selection.of_role(selecting.SELECTED)))})",
     )
-    (whole,) = selecting.rows(engine, "SELECT max(latency_ns) AS most FROM exchanges")
+    (whole,) = engine.rows("SELECT max(latency_ns) AS most FROM exchanges")
     assert row == whole
 
 
@@ -105,18 +102,14 @@ def test_few_packets_show_the_same(engine: Sandbox) -> None:
     assert (part.selected, part.differing) == (5, 0)
     assert len(part.taken) == 25 and set(part.levels.values()) == {cutting.FRAMES_ONLY}
     assert list(part.taken) == sorted(set(part.taken))
-    with cutting.landed(part.data, Options()) as own, sandbox_over(own) as alone:
-        numbers = cutting.numbers_in(alone, part.taken)
-        keys = cutting.keys_of(engine, selection)
-        selected = [numbers[keys[number]] for number in selection.of_role(selecting.SELECTED)]
-        assert commands(alone, selected) == ["SEND"] * 5
+    with cutting.reread(part.data, Options()) as (_, alone):
+        roles = cutting.roles_in(alone, part.taken, engine, selection)
+        assert commands(alone, roles[selecting.SELECTED]) == ["SEND"] * 5
     part.data.close()
 
 
 def test_more_packets_are_taken_where_few_say_something_else(engine: Sandbox) -> None:
-    (row,) = selecting.rows(
-        engine, "SELECT max(frame_no) AS last FROM frames WHERE command = 'MESSAGE'"
-    )
+    (row,) = engine.rows("SELECT max(frame_no) AS last FROM frames WHERE command = 'MESSAGE'")
     selection = chosen(engine, frames=[(row["last"], row["last"])])
     part = cutting.cut(engine, CHAIN, selection, Options(), has_permits=True)
     assert part.differing == 0 and part.levels == {0: cutting.WHOLE}
@@ -132,7 +125,7 @@ def test_sentences_of_packets_name_nothing(engine: Sandbox) -> None:
 
 
 def test_facts_of_the_whole_capture(engine: Sandbox) -> None:
-    (capture,) = {row["capture"] for row in selecting.rows(engine, "SELECT capture FROM frames")}
+    (capture,) = {row["capture"] for row in engine.rows("SELECT capture FROM frames")}
     told = facts.whole(engine, capture)
     assert told["frames"] == 1230
     assert "| SEND | dropped_after_close | 5 |" in told["often"]

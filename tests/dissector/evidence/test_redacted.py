@@ -5,12 +5,13 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import cramjam
 import pytest
 
 from dissector.dissection import Options
 from dissector.evidence.redacted import RAW_BYTES, hidden_sentence, redact_capture
 from tests.hard.tape import Row, Tables, Tape, capture, dissected, send
-from tests.wire import packets, tunnels
+from tests.wire import cursus, packets, tunnels
 from tests.wire.captures import Record
 from tests.wire.fragments import fragments
 from tests.wire.secrets import Garden, cursus_tape, pulsar_tape
@@ -51,6 +52,27 @@ def redacted(raw: bytes) -> bytes:
     assert redact_capture(out, Options()) > 0
     assert len(out) == len(raw)
     return bytes(out)
+
+
+def test_a_batch_in_a_bare_snappy_block_goes_as_a_whole() -> None:
+    """What is said twice stands there once: the second secret has no key before it."""
+    member = b'{"account":"first one","password":"%b"}'
+    payloads = [member % secret for secret in (b"abcdefgh", b"xYz")]
+    records = [record for each in payloads for record in cursus.records(1, payload=each)]
+    packed = bytes(cramjam.snappy.compress_raw(cursus.batch_body(records)))
+    assert b'"password":"xYz"' not in packed and b"xYz" in packed
+    tape = Tape(broker=("10.0.0.2", 9000))
+    tape.open()
+    tape.frame(True, cursus.enveloped("METADATA topic=t1"))
+    tape.frame(False, cursus.bare("OK partitions=1"))
+    tape.frame(True, cursus.frame(packed))
+    tape.frame(False, cursus.ack(1, 1, 2))
+    tape.close()
+    raw = capture(tape.records())
+    out = redacted(raw)
+    assert b"xYz" not in out and b"*" * (len(packed) - 6) in out
+    commands = [row["command"] for row in dissected(raw)["frames"]]
+    assert commands[2:] == ["BATCH", "RESPONSE_JSON"]
 
 
 def assert_clean(data: bytes, garden: Garden) -> None:
@@ -180,6 +202,33 @@ def test_tunnels_and_fragments(name: str) -> None:
     assert_clean(clean, garden)
     assert_same(tables, dissected(clean))
     assert_sums_are_right(clean)
+
+
+def test_what_is_no_segment_is_searched_in_fragments_too() -> None:
+    text = b"login user=joe password=hunter2hunter2 at last " + b"x" * 100
+    whole = packets.ipv4(packets.udp(text, 5, 514), protocol=17)
+    base = pulsar_tape(Garden(3)).records()
+    for cuts in ([], [40], [64], [24, 48]):
+        pieces = fragments(whole, cuts) if cuts else [whole]
+        records = [Record(base[0].ts_ns, packets.ethernet(piece)) for piece in pieces]
+        clean = redacted(capture(records + base))
+        assert b"hunter2" not in clean, cuts
+    assert b"login user=joe" in clean
+
+
+def test_fragments_of_fragments_are_stars() -> None:
+    garden = Garden(31)
+    records = []
+    for record in pulsar_tape(garden).records():
+        for number, piece in enumerate(fragments(record.data[14:], [32, 64])):
+            outer = fragments(tunnels.over_ip(piece, 4), [24], 100 + number)
+            records += [Record(record.ts_ns, packets.ethernet(each)) for each in outer]
+    raw = capture(records)
+    assert len(dissected(raw)["frames"]) > 50, "the test's own wrapping can be read"
+    clean = redacted(raw)
+    assert_clean(clean, garden)
+    reasons = [dissected(each)["capture_files"][0]["packets"] for each in (raw, clean)]
+    assert reasons[0] == reasons[1]
 
 
 def assert_sums_are_right(data: bytes) -> None:

@@ -13,7 +13,8 @@ from dissector.packet import rewriting
 from dissector.packet.link import ETHERNET
 from dissector.packet.walk import new_walk
 from tests.dissector.evidence.copies import anonymous
-from tests.hard.tape import Tape, capture
+from tests.dissector.evidence.sameness import assert_same
+from tests.hard.tape import Tape, capture, dissected
 from tests.wire import packets, tunnels
 from tests.wire.captures import Record
 
@@ -54,6 +55,33 @@ def test_right_sums_are_right_again_and_nothing_of_before_is_there() -> None:
             new.data.data.dport,
         )
         assert len(bytes(old)) == len(bytes(new))
+
+
+def test_options_that_name_somebody_go_and_those_that_count_stay() -> None:
+    """A load balancer writes the client's address into an option of TCP, Linux' home addresses and
+    routes into headers of IPv6."""
+    stamps = b"\1\1\x08\x0a" + bytes(range(8))
+    named = b"\xfe\x08\x1f\x90" + bytes((10, 77, 66, 55))
+    made = tape()
+    made.packets[3] = made.packets[3]._replace(options=stamps + named)
+    # Options that say no size that can be, and what is behind the last one.
+    for number, odd in enumerate((b"\x08\1", b"\x08\x30", b"\0\0", b"\xfe\0"), 4):
+        made.packets[number] = made.packets[number]._replace(options=odd + named[4:])
+    raw = capture(made.records())
+    copy = anonymous(raw)
+    assert named in raw and named[4:] not in copy and stamps in copy
+    assert all(map(is_right, packets_of(copy)))
+    assert named in anonymous(raw, addresses=True)
+    assert_same(dissected(raw), dissected(copy))
+    route = bytes((253, 7)) * 8
+    routing = bytes((60, 2, 4, 1, 0, 0, 0, 0)) + route
+    home = bytes((6, 2, 1, 2, 0, 0, 0xC9, 16)) + route
+    segment = packets.tcp(b"a payload", source_port=1, destination_port=6650)
+    over = packets.ipv6(routing + home + segment, next_header=43)
+    last = made.records()[-1]
+    raw = capture([*made.records(), last._replace(data=packets.ethernet(over, 0x86DD))])
+    assert raw.count(route) == 2 and route not in anonymous(raw)
+    assert anonymous(raw, addresses=True).count(route) == 2
 
 
 def test_a_wrong_sum_is_wrong_again() -> None:

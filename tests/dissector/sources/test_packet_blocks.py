@@ -1,10 +1,11 @@
 """The packets of a chain, each once and in order, though several files hold them."""
 
+import io
 from pathlib import Path
 
 import pytest
 
-from dissector.sources.packet_blocks import packet_blocks
+from dissector.sources.packet_blocks import PacketWriter, packet_blocks
 from dissector.sources.rings import Chain
 from tests.wire.captures import Record, pcap
 from tests.wire.packets import BROKER, BROKER_PORT, CLIENT, CLIENT_PORT, segment
@@ -52,3 +53,20 @@ def test_packets_come_once_in_order_with_their_segments(chain: Chain) -> None:
     assert stored == sorted(stored) and stored[-1] == sum(
         Path(name).stat().st_size for name in chain.files
     )
+
+
+def test_packets_are_written_as_they_were_all_of_a_block_or_one_by_one(chain: Chain) -> None:
+    written = []
+    for is_whole in (True, False):
+        sink = io.BytesIO()
+        writer = PacketWriter(sink)
+        for block in packet_blocks(chain):
+            if is_whole:
+                writer.whole(block)
+                continue
+            for row in range(block.rows):
+                writer.packet(block, row, ())
+        writer.finish()
+        assert writer.packets == len(PAYLOADS)
+        written.append(sink.getvalue())
+    assert written[0] == written[1] and all(payload in written[0] for payload in PAYLOADS)

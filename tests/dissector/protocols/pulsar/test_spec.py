@@ -10,5 +10,5 @@ def test_it_is_the_one_in_the_list():
 
 
 def test_nothing_of_it_is_packed_as_a_whole_and_answers_have_ids():
-    assert not SPEC.is_packed_text("LZ4", "SEND") and not SPEC.is_ordered
+    assert not SPEC.packed_codecs and not SPEC.is_ordered
     assert SPEC.name in GRANTING and not SPEC.words
