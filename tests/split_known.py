@@ -69,10 +69,11 @@ KNOWN: Final[dict[str, dict[str, int]]] = {
 
 ALONE: Final = """
 Captures that share no connection and no message are counted each by itself: the connections that a
-client opened within ten seconds, on both sides of the border, and the chain of its steps if it
-looked a topic up before the border and opened it behind on another connection. In one group they
-say what the whole says, but nothing tells that they are of one network: addresses come again, as in
-the 143 pairs of samples that follow each other within ten seconds."""
+client opened within ten seconds, on both sides of the border, the chain of its steps if it looked a
+topic up before the border and opened it behind on another connection, and messages with the ids of
+others on connections before. In one group they say what the whole says, but nothing tells that they
+are of one network: addresses come again, as in the 143 pairs of samples that follow each other
+within ten seconds."""
 LIFE: Final = """
 Behind the border a broker sends signs of life alone, four zero bytes each. A lake has how many they
 were: the length of a frame that goes on is four bytes, too."""
@@ -87,6 +88,9 @@ KNOWN_IN_REPORTS: Final[dict[str, dict[str, int]]] = {
         "pulsar-apache/cpp-s08_nack-proxy-back.pcap both": 20,
         "pulsar-apache/cpp-s08_nack-proxy-front.pcap both": 24,
         "pulsar-apache/node-flex.pcap both": 10,
+        "pulsar-apache/java-j80_geo-link.pcap both": 35,
+        "pulsar-live/live-broker_restart.pcap.gz both": 3,
+        "pulsar-live/live-short_runs.pcap both": 6,
         **{f"pulsar/cpp-s15_errors.pcap {way}": 71 for way in (*CUT, "anywhere")},
         "pulsar/cpp-s15_errors.pcap connections": 95,
         "pulsar/cpp-s15_errors.pcap both": 115,

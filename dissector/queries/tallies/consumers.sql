@@ -29,7 +29,8 @@ WITH spans AS (
   WHERE lasted_us >= 1000000
   GROUP BY consumer_no
 ),
--- What a consumer got last, acked last, and never did.
+-- What a consumer got last, acked last, and never did. A frame of a joined connection that lies in
+-- another capture than its first has no number here.
 got AS (
   SELECT
     capture, connection_id, consumer_id, incarnation, max(micros(ts)) AS last_delivery_us,
@@ -39,7 +40,10 @@ got AS (
           THEN try_subtract(micros(ts), floor_div(try_subtract(0, ack_latency_ns), 1000))
       END
     ) AS last_ack_us,
-    min(CASE WHEN outcome = 'unacked_at_end' THEN frame_no END) AS oldest_unacked_frame_no
+    min_by(
+      CASE WHEN own_capture = capture THEN frame_no ELSE -1 END,
+      CASE WHEN outcome = 'unacked_at_end' THEN order_no END
+    ) AS oldest_unacked_frame_no
   FROM deliveries
   GROUP BY capture, connection_id, consumer_id, incarnation
 )
@@ -49,7 +53,8 @@ SELECT
   f.grants, f.granted, f.deliveries, f.delivered, f.known_rows, f.unknown_rows, f.known_granted,
   f.known_delivered, f.start_balance, f.first_grant, f.observed_us, f.occupied, f.exhausted_us,
   f.available_min, f.available_max, f.unacked_max, f.available_last, f.unacked_last,
-  f.last_grant_us, g.last_delivery_us, g.last_ack_us, g.oldest_unacked_frame_no,
+  f.last_grant_us, g.last_delivery_us, g.last_ack_us,
+  nullif(g.oldest_unacked_frame_no, -1) AS oldest_unacked_frame_no,
   s.confirmed, s.confirmed_us, s.confirmed_us_max, s.unconfirmed, s.unconfirmed_us,
   s.unconfirmed_us_max, s.open_stall, s.open_stall_us, s.open_stall_us_max, s.quiet,
   s.quiet_us, s.quiet_us_max
