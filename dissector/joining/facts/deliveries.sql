@@ -259,8 +259,9 @@ SELECT c, n, min(end_n) AS end_n, arg_min(end_c, end_n) AS end_c, arg_min(outcom
 -- delivery_ends: every delivery with its end, also where only its consumer or connection ended it.
 CREATE TEMP TABLE delivery_ends AS
 WITH part_fates AS (
-  SELECT c, n, min(fate) AS fate FROM batch_acks WHERE fate = 'ack_uncommitted' OR NOT is_undone
-  GROUP BY c, n
+  SELECT p.c, p.n, min(p.fate) AS fate FROM batch_acks AS p
+  JOIN acked_ends AS e ON e.c = p.c AND e.n = p.n AND p.said_n <= e.end_n
+  WHERE p.fate = 'ack_uncommitted' OR NOT p.is_undone GROUP BY p.c, p.n
 ),
 closed_deliveries AS (
   SELECT d.c, d.n, d.consumer_id, d.x, e.end_c, CASE WHEN s.closed_n > d.n THEN s.closed_n

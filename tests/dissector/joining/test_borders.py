@@ -163,6 +163,10 @@ SCRIPTS: Final[dict[str, Callable[[Place], tuple[Said, ...]]]] = {
         *at.ended(4, "ABORT"), at.message(2, 1), at.acked(0, 0b101, 3, 5), ack_answer(5),
         at.message(3, 1), at.acked(0, None, 3, 6), ack_answer(6), at.message(4, 1),
     ),
+    "a part of a batch in a transaction behind the ack of all": lambda at: (
+        *at.subscribed(2), at.message(0, 3), at.acked(0, None, 3, 3), ack_answer(3),
+        at.acked(0, 0b110, 3, 4, **at.txn), ack_answer(4, **at.txn), at.message(1, 1),
+    ),
     "a part of a batch in a transaction that never ends": lambda at: (
         *at.subscribed(2), at.message(0, 2),
         at.acked(0, 0b10, 2, 3, **at.txn), ack_answer(3, **at.txn),
