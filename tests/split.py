@@ -320,9 +320,14 @@ def named(path: str, parser: argparse.ArgumentParser) -> str:
     return name
 
 
+def folder_and_name(name: str) -> str:
+    """How KNOWN names a sample: in two folders there may be one of a name."""
+    return "/".join((SAMPLES / name).resolve().parts[-2:])
+
+
 def known_rows(name: str, way: str, *, in_report: bool = False) -> int:
     """How many rows of a sample are known to differ; if none do, how many values of its report."""
-    entry = f"{Path(name).name} {way}"
+    entry = f"{folder_and_name(name)} {way}"
     rows = sum(rows.get(entry, 0) for rows in KNOWN.values())
     values = sum(values.get(entry, 0) for values in KNOWN_IN_REPORTS.values())
     return rows or (values if in_report else 0)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.choosing import LOOKS_AT_ALL
 from tests.dissector.joining.remembering import Remembering
-from tests.split import EVERY, WAYS, compare, landed, samples, unlike
+from tests.split import EVERY, WAYS, compare, folder_and_name, known_rows, landed, samples, unlike
 from tests.split_known import KNOWN, KNOWN_IN_REPORTS
 
 # Messages that are asked for again, refusals on several connections, a group of Cursus;
@@ -59,7 +59,8 @@ def test_what_differs_is_told_by_table_and_columns() -> None:
 
 
 def test_what_is_known_is_of_samples_and_ways() -> None:
-    names = {Path(name).name for name in samples()}
+    names = set(map(folder_and_name, samples()))
+    assert len(names) == len(samples())
     listed = [
         entry.split()
         for known in (KNOWN, KNOWN_IN_REPORTS)
@@ -67,4 +68,7 @@ def test_what_is_known_is_of_samples_and_ways() -> None:
         for entry in rows
     ]
     assert {name for name, _ in listed} <= names and {way for _, way in listed} <= {*WAYS}
+    # Of two samples of one name it is one of them.
+    assert known_rows("../pulsar/cpp-s15_errors.pcap", "cut", in_report=True) == 71
+    assert known_rows("cpp-s15_errors.pcap", "cut", in_report=True) == 0
     assert all(reason.strip().endswith((".", ":")) for reason in (*KNOWN, *KNOWN_IN_REPORTS))

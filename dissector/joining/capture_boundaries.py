@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 _WRAP: Final = 1 << 32
 
-Frame = tuple[str, int, int]  # capture, connection, number
 Flow = tuple[str, int, str]  # capture, connection, direction
 LEFT_OUT: Final = pa.schema(
     [("capture", pa.string()), ("connection_id", pa.int64()), ("frame_no", pa.int64())]
 )
+_REPEATS: Final = pa.schema([*LEFT_OUT, ("direction", pa.string()), ("bytes", pa.int64())])
 _COUNTS: Final = LEFT_OUT.append(pa.field("message_count", pa.int64()))
 _WINDOWS: Final = pa.schema(
     [
@@ -31,6 +31,16 @@ _WINDOWS: Final = pa.schema(
         ("low", pa.int64()), ("high", pa.int64()),
     ]
 )  # fmt: skip
+
+
+class Repeat(NamedTuple):
+    """A frame to leave out; bytes: of it that are in the other capture, too."""
+
+    capture: str
+    connection_id: int
+    frame_no: int
+    direction: str
+    bytes: int
 
 
 class Overlap(NamedTuple):
@@ -95,28 +105,36 @@ def _unwrapped(offset: int | None, length: int | None) -> int | None:
     return offset + _WRAP * round((length - offset) / _WRAP)
 
 
-def repeated(overlapping: Iterable[Overlap], frames: Iterable[Row]) -> list[Frame]:
+def repeated(overlapping: Iterable[Overlap], frames: Iterable[Row]) -> list[Repeat]:
     """The frames to leave out. frames: those of `windows`, of both captures."""
     by_flow: dict[Flow, list[Row]] = defaultdict(list)
     for row in frames:
         by_flow[row["capture"], row["connection_id"], row["direction"]].append(row)
-    left_out: list[Frame] = []
+    left_out: list[Repeat] = []
     for one in overlapping:
         before = by_flow[(*one.before, one.direction)]
         after = by_flow[(*one.after, one.direction)]
         whole = {row["stream_offset"] for row in before if row["status"] != "cut_by_end"}
         again = {row["stream_offset"] + one.shift for row in after}
-        left_out += [_key(row) for row in after if row["stream_offset"] + one.shift in whole]
         left_out += [
-            _key(row)
+            _repeat(row, row["frame_bytes"])
+            for row in after
+            if row["stream_offset"] + one.shift in whole
+        ]
+        left_out += [
+            _repeat(row, one.in_before[1] - row["stream_offset"])
             for row in before
             if row["status"] == "cut_by_end" and row["stream_offset"] in again
         ]
     return sorted(left_out)
 
 
-def _key(row: Mapping[str, Any]) -> Frame:
+def _key(row: Mapping[str, Any]) -> tuple[str, int, int]:
     return row["capture"], row["connection_id"], row["frame_no"]
+
+
+def _repeat(row: Mapping[str, Any], size: int) -> Repeat:
+    return Repeat(*_key(row), row["direction"], size)
 
 
 def counts(unread: Iterable[Row], sends: Iterable[Row], deliveries: Iterable[Row]) -> list[Row]:
@@ -155,7 +173,7 @@ def counts(unread: Iterable[Row], sends: Iterable[Row], deliveries: Iterable[Row
 def find_left_out(
     db: "duckdb.DuckDBPyConnection", handovers: Sequence[Handover], *, has_near: bool = False
 ) -> None:
-    """Make the table left_out: the frames that are there twice.
+    """Make the table left_out: the frames that are there twice, and how much of each.
 
     Args:
         db: with connections and handovers of the group, and all_frames.
@@ -176,17 +194,17 @@ def find_left_out(
         )
         overlapping = overlaps(handovers, rows.to_arrow_table().to_pylist())
     windows = {flow: window for one in overlapping for flow, window in one.windows().items()}
-    left_out: list[Frame] = []
+    left_out: list[Repeat] = []
     if windows:
         given = [(*flow, *window) for flow, window in windows.items()]
         db.register("windows", _table(given, _WINDOWS))
         near = db.sql(
-            "SELECT capture, connection_id, direction, frame_no, stream_offset, status "
-            f"FROM {frames} JOIN windows USING (capture, connection_id, direction) "
+            "SELECT capture, connection_id, direction, frame_no, stream_offset, status, "
+            f"frame_bytes FROM {frames} JOIN windows USING (capture, connection_id, direction) "
             "WHERE stream_offset >= low AND stream_offset < high"
         )
         left_out = repeated(overlapping, near.to_arrow_table().to_pylist())
-    db.register("repeats", _table(left_out, LEFT_OUT))
+    db.register("repeats", _table(left_out, _REPEATS))
     db.execute("CREATE TABLE left_out AS FROM repeats SEMI JOIN connections USING (capture)")
 
 

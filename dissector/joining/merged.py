@@ -14,6 +14,9 @@ _LEAST: Final = ("first_ts_ns",)
 _GREATEST: Final = ("last_ts_ns", "max_message_bytes")
 _OF_THE_LAST: Final = ("ended", "ended_packet")
 _NOT_SUMMED: Final = ("isn", "first_seq", "last_seq", "fin_packet")
+# What counts frames that two captures have, and how.
+_WITHOUT_REPEATS: Final = {"frames": "count(*)", "stream_bytes": "sum(bytes)",
+                           "decoded_bytes": "sum(bytes)"}  # fmt: skip
 _COLUMNS: Final = TABLES["connections"].columns
 _NAMES: Final = tuple(column.name for column in _COLUMNS)
 _KEY: Final = ("capture", "connection_id")
@@ -36,6 +39,25 @@ _LAST_FIN: Final = "greatest(fin_packet_to_broker, fin_packet_to_client)"
 _CLOSED: Final = {"ended": "'fin'", "ended_packet": f"arg_max({_LAST_FIN}, rank)"}
 
 
+def _without_repeats() -> str:
+    """Columns of a part less what of it is left out."""
+    return ", ".join(
+        f"c.{name}_{direction} - coalesce(l.{name}_{direction}, 0) AS {name}_{direction}"
+        for name in _WITHOUT_REPEATS
+        for direction in BOTH_DIRECTIONS
+    )
+
+
+def _repeats() -> str:
+    """How much is left out of each connection."""
+    sums = ", ".join(
+        f"{value} FILTER (direction = '{direction}')::BIGINT AS {name}_{direction}"
+        for name, value in _WITHOUT_REPEATS.items()
+        for direction in BOTH_DIRECTIONS
+    )
+    return f"SELECT capture, connection_id, {sums} FROM left_out GROUP BY capture, connection_id"
+
+
 def _one(name: str) -> str:
     """A column of a connection, of those of its parts."""
     if name in _SUMMED:
@@ -49,6 +71,10 @@ def _one(name: str) -> str:
             f"CASE WHEN {_IS_CLOSED} THEN {_CLOSED[name]} WHEN min({_ENDED_AT}) IS NULL "
             f"THEN arg_max_null({name}, rank) ELSE arg_min_null({name}, {_ENDED_AT}) END"
         )
+    elif name.startswith("last_seq"):
+        # A FIN has a number, too, which packets behind it have.
+        last = f"CASE WHEN stream_bytes{name.removeprefix('last_seq')} > 0 THEN rank END"
+        value = f"coalesce(arg_max({name}, {last}), arg_min({name}, rank))"
     elif name == "protocol":
         known = "CASE WHEN protocol NOT IN ('none', 'unknown') THEN rank END"
         value = f"coalesce(arg_min(protocol, {known}), arg_max(protocol, rank))"
@@ -63,7 +89,8 @@ _IS_HEAD: Final = "p.capture = p.head_capture AND p.connection_id = p.head_conne
 MERGED: Final = f"""
 CREATE TABLE merged AS
 WITH each AS (
-  SELECT c.*, p.rank, p.head_capture, p.head_connection_id FROM {_PARTS}
+  SELECT c.* REPLACE ({_without_repeats()}), p.rank, p.head_capture, p.head_connection_id
+  FROM {_PARTS} LEFT JOIN ({_repeats()}) AS l USING (capture, connection_id)
   UNION ALL BY NAME
   SELECT *, capture AS head_capture, connection_id AS head_connection_id
   FROM opened_before

@@ -16,7 +16,7 @@ from dissector.joining.survey import capture_spans
 from dissector.lake.cache import CachePartition
 
 # It steps when what joining or a survey writes means something else.
-VERSION: Final = "4"
+VERSION: Final = "5"
 
 
 def cache_partitions(whole: JoinPlan, captures: Mapping[str, str]) -> list[CachePartition]:

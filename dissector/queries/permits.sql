@@ -170,15 +170,19 @@ WHERE c.is_in OR c.passed_us > 0
 GROUP BY c.consumer_no;
 
 -- consumer_latest: when a consumer got, and acknowledged, something last; times in µs
+-- A frame of a joined connection that lies in another capture than its first has no number here: -1.
 SELECT
   d.capture, d.connection_id, d.consumer_id, d.incarnation,
   max(CASE WHEN is_selected(d.at_us) THEN d.at_us END) AS last_delivery_us,
   max(CASE WHEN is_selected(d.acked_us) THEN d.acked_us END) AS last_ack_us,
-  min(CASE WHEN is_selected(d.at_us) AND d.outcome = 'unacked_at_end' THEN d.frame_no END)
-    AS oldest_unacked_frame_no
+  min_by(
+    CASE WHEN d.own_capture = d.capture THEN d.frame_no ELSE -1 END,
+    CASE WHEN is_selected(d.at_us) AND d.outcome = 'unacked_at_end' THEN d.order_no END
+  ) AS oldest_unacked_frame_no
 FROM (
   SELECT
-    capture, connection_id, consumer_id, incarnation, frame_no, outcome, micros(ts) AS at_us,
+    capture, connection_id, consumer_id, incarnation, own_capture, order_no, frame_no, outcome,
+    micros(ts) AS at_us,
     CASE
       WHEN outcome = 'acked'
         THEN try_subtract(micros(ts), floor_div(try_subtract(0, ack_latency_ns), 1000))

@@ -119,26 +119,29 @@ LEFT JOIN (
 CREATE TEMP VIEW ack_ids AS
 SELECT * FROM all_ack_ids WHERE fate IS DISTINCT FROM 'ack_refused';
 
--- refused_deliveries: those that such an ack named, and when the answer opened them again; null if
--- it named a part of each.
-CREATE TEMP TABLE refused_deliveries AS
-SELECT d.c, d.n, max(a.n) FILTER (NOT a.is_part) AS said_n,
-  max(a.refused_n) FILTER (NOT a.is_part) AS refused_n
-FROM all_ack_ids AS a JOIN received AS d ON d.g = a.g AND d.ledger = a.ledger AND d.entry = a.entry
-WHERE a.fate = 'ack_refused' AND a.action = 'ack' AND d.has_id AND a.n > d.n
-  AND (d.next_n IS NULL OR a.n < d.next_n) AND a.ack_type IS DISTINCT FROM 'Cumulative'
-GROUP BY d.c, d.n;
-
--- named_deliveries: an id of a frame with the delivery that it means, in whole or in part.
-CREATE TEMP TABLE named_deliveries AS
+-- said_deliveries: an id of a frame with the delivery that it means, in whole or in part.
+CREATE TEMP TABLE said_deliveries AS
 SELECT d.c, d.n, a.n AS said_n, a.c AS said_c, a.action, a.is_discard, a.is_part, a.batch_size,
-  a.ack_set, a.txn_most_bits, a.txn_least_bits, a.fate, a.ended_n
-FROM ack_ids AS a JOIN received AS d ON d.g = a.g AND d.ledger = a.ledger AND d.entry = a.entry
+  a.ack_set, a.txn_most_bits, a.txn_least_bits, a.fate, a.refused_n, a.ended_n, a.ack_type
+FROM all_ack_ids AS a JOIN received AS d ON d.g = a.g AND d.ledger = a.ledger AND d.entry = a.entry
 WHERE d.has_id AND a.n > d.n AND (d.next_n IS NULL OR a.n < d.next_n)
   AND (a.ack_type IS DISTINCT FROM 'Cumulative' OR (a.is_part AND a.is_only AND NOT a.is_shared
     AND a.c = d.c AND a.consumer_id = d.consumer_id))
   AND (a.action = 'ack' OR (a.c = d.c AND a.consumer_id = d.consumer_id AND coalesce(a.is_shared,
     true)));
+
+-- named_deliveries: what counts of it, or may.
+CREATE TEMP VIEW named_deliveries AS
+SELECT * FROM said_deliveries WHERE fate IS DISTINCT FROM 'ack_refused';
+
+-- refused_deliveries: those that a refused ack named, and when the answer opened them again; null if
+-- it named a part of each.
+CREATE TEMP TABLE refused_deliveries AS
+SELECT c, n, max(said_n) FILTER (NOT is_part) AS said_n,
+  max(refused_n) FILTER (NOT is_part) AS refused_n
+FROM said_deliveries
+WHERE fate = 'ack_refused' AND action = 'ack' AND ack_type IS DISTINCT FROM 'Cumulative'
+GROUP BY c, n;
 
 -- counted_deliveries: of entries without an id of their own, the oldest stands for one more that is
 -- acked.
@@ -256,8 +259,9 @@ SELECT c, n, min(end_n) AS end_n, arg_min(end_c, end_n) AS end_c, arg_min(outcom
 -- delivery_ends: every delivery with its end, also where only its consumer or connection ended it.
 CREATE TEMP TABLE delivery_ends AS
 WITH part_fates AS (
-  SELECT c, n, min(fate) AS fate FROM batch_acks WHERE fate = 'ack_uncommitted' OR NOT is_undone
-  GROUP BY c, n
+  SELECT p.c, p.n, min(p.fate) AS fate FROM batch_acks AS p
+  JOIN acked_ends AS e ON e.c = p.c AND e.n = p.n AND p.said_n <= e.end_n
+  WHERE p.fate = 'ack_uncommitted' OR NOT p.is_undone GROUP BY p.c, p.n
 ),
 closed_deliveries AS (
   SELECT d.c, d.n, d.consumer_id, d.x, e.end_c, CASE WHEN s.closed_n > d.n THEN s.closed_n
@@ -403,11 +407,9 @@ FROM redelivered AS a LEFT JOIN sought ON sought.c = a.c AND sought.n = a.n LEFT
 LEFT JOIN switched_consumers ON switched_consumers.c = a.c AND switched_consumers.n = a.n LEFT JOIN sweep_requests
   ON sweep_requests.c = a.c AND sweep_requests.n = a.n;
 
--- left_over: of batches that were acked in part, the messages that were left when they ended, and
--- those that no ack had taken that counts.
+-- left_over: of batches that were acked in part, the messages that no ack had taken that counts.
 CREATE TEMP TABLE left_over AS
-SELECT p.c, p.n, min(p.messages_left) FILTER (p.said_n < coalesce(o.end_n, 2e18)) AS messages_left,
-  min(p.messages_open) AS messages_open
+SELECT p.c, p.n, min(p.messages_open) AS messages_open
 FROM batch_acks AS p JOIN delivery_ends AS o ON o.c = p.c AND o.n = p.n
 WHERE p.said_n <= coalesce(o.end_n, 2e18) GROUP BY p.c, p.n;
 

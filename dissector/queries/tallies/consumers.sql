@@ -35,7 +35,8 @@ SELECT
   f.grants, f.granted, f.deliveries, f.delivered, f.known_rows, f.unknown_rows, f.known_granted,
   f.known_delivered, f.start_balance, f.first_grant, f.observed_us, f.occupied, f.exhausted_us,
   f.available_min, f.available_max, f.unacked_max, f.available_last, f.unacked_last,
-  f.last_grant_us, g.last_delivery_us, g.last_ack_us, g.oldest_unacked_frame_no,
+  f.last_grant_us, g.last_delivery_us, g.last_ack_us,
+  nullif(g.oldest_unacked_frame_no, -1) AS oldest_unacked_frame_no,
   s.confirmed, s.confirmed_us, s.confirmed_us_max, s.unconfirmed, s.unconfirmed_us,
   s.unconfirmed_us_max, s.open_stall, s.open_stall_us, s.open_stall_us_max, s.quiet,
   s.quiet_us, s.quiet_us_max

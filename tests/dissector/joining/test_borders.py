@@ -151,6 +151,22 @@ SCRIPTS: Final[dict[str, Callable[[Place], tuple[Said, ...]]]] = {
         at.acked(0, 0b01, 2, 4), ack_answer(4),
         at.message(0, 2, redelivery_count=1), at.acked(0, None, 2, 5), ack_answer(5),
     ),
+    "a part of a batch that the broker refuses late": lambda at: (
+        *at.subscribed(2), at.message(0, 3), at.acked(0, 0b110, 3, 3, **at.txn), at.message(1, 1),
+        at.acked(0, 0b101, 3, 4), ack_answer(4), at.message(2, 1),
+        ack_answer(3, error="TransactionConflict", **at.txn), at.message(3, 1),
+        at.acked(0, 0b000, 3, 5), at.message(4, 1), ack_answer(5), at.message(5, 1),
+    ),
+    "a part of a batch in a transaction that is aborted before others": lambda at: (
+        *at.subscribed(2), at.message(0, 3),
+        at.acked(0, 0b110, 3, 3, **at.txn), ack_answer(3, **at.txn), at.message(1, 1),
+        *at.ended(4, "ABORT"), at.message(2, 1), at.acked(0, 0b101, 3, 5), ack_answer(5),
+        at.message(3, 1), at.acked(0, None, 3, 6), ack_answer(6), at.message(4, 1),
+    ),
+    "a part of a batch in a transaction behind the ack of all": lambda at: (
+        *at.subscribed(2), at.message(0, 3), at.acked(0, None, 3, 3), ack_answer(3),
+        at.acked(0, 0b110, 3, 4, **at.txn), ack_answer(4, **at.txn), at.message(1, 1),
+    ),
     "a part of a batch in a transaction that never ends": lambda at: (
         *at.subscribed(2), at.message(0, 2),
         at.acked(0, 0b10, 2, 3, **at.txn), ack_answer(3, **at.txn),
@@ -232,7 +248,7 @@ def conversations() -> list[Record]:
     return sorted((each for tape in tapes for each in tape.records()), key=lambda each: each.ts_ns)
 
 
-@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("first", [0, 1, 2])
 def test_each_border_in_a_conversation_leaves_the_rows_of_the_whole(
     first: int, conversations: list[Record], tmp_path: Path
 ) -> None:

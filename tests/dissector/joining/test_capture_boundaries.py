@@ -19,7 +19,7 @@ def overlap(**then: Any) -> tuple[links.JoinPlan, list[capture_boundaries.Overla
 def frame(capture: str, number: int, offset: int, status: str = "complete") -> links.Row:
     return {
         "capture": capture, "connection_id": 0, "direction": "to_broker", "frame_no": number,
-        "stream_offset": offset, "status": status,
+        "stream_offset": offset, "status": status, "frame_bytes": 40,
     }  # fmt: skip
 
 
@@ -42,7 +42,9 @@ def test_a_packet_that_was_sent_again_is_in_both(first: int) -> None:
         frame("b", 1, -base), frame("b", 2, 40 - base), frame("b", 3, 80 - base),
         frame("b", 4, 130 - base),
     ]  # fmt: skip
-    assert capture_boundaries.repeated(found, frames) == [("a", 0, 9), ("b", 0, 1), ("b", 0, 2)]
+    assert capture_boundaries.repeated(found, frames) == [
+        ("a", 0, 9, "to_broker", 20), ("b", 0, 1, "to_broker", 40), ("b", 0, 2, "to_broker", 40),
+    ]  # fmt: skip
 
 
 def test_bytes_that_came_late_are_in_the_second_capture_alone() -> None:

@@ -18,6 +18,7 @@ from dissector.joining.files import FEW_ROWS, JoinSettings, files_of
 from dissector.joining.links import JoinPlan
 from dissector.joining.planning import parts_of
 from dissector.lake.reader import open_lake
+from dissector.schemas.enums import BOTH_DIRECTIONS
 from tests.choosing import examples
 from tests.dissector.joining.cutting import (
     Cut,
@@ -69,7 +70,7 @@ def whole(name: str) -> dict[str, Any]:
     with TemporaryDirectory() as folder:
         land(read(name), "whole", Path(folder) / "lake", Path(folder))
         with open_lake(Path(folder) / "lake") as lake:
-            return {table: lake.table(table) for table in CLOSED}
+            return {table: lake.table(table) for table in (*CLOSED, "connections")}
 
 
 def differences(cut: Cut, plan: JoinPlan, root: Path, *, is_exact: bool) -> None:
@@ -136,7 +137,13 @@ def test_clients_of_one_broker_in_captures_of_their_own_are_one_by_their_message
 def test_frames_that_were_sent_again_at_a_border_count_once(tmp_path: Path) -> None:
     _, plan = landed("node-flex.pcap", [72], tmp_path)
     with open_lake(tmp_path / "lake") as lake:
-        assert closed(lake, plan, tmp_path / "closed")["left_out"].num_rows == 3
+        tables = closed(lake, plan, tmp_path / "closed")
+    assert tables["left_out"].num_rows == 3
+    of_whole = whole("node-flex.pcap")["connections"]
+    kinds = "frames", "stream_bytes", "decoded_bytes", "last_seq"
+    names = ["connection_key", *(f"{kind}_{to}" for kind in kinds for to in BOTH_DIRECTIONS)]
+    counts = tables["connections"].select(names).to_pylist()
+    assert sorted(counts, key=str) == sorted(of_whole.select(names).to_pylist(), key=str)
 
 
 def test_a_task_goes_to_another_process_and_writes_the_same_bytes(tmp_path: Path) -> None:

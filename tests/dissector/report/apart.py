@@ -19,6 +19,7 @@ PLACES = {
     "capture", "connection_id", "frame_no", "packet", "request_frame_no", "response_frame_no",
     "request_packet", "response_packet", "previous_frame_no", "start_frame_no", "end_frame_no",
     "first_packet", "last_packet", "answer_frame_no", "evidence_frame_no", "copy_frame_no",
+    "oldest_unacked_frame_no",
     "captures", "files",
     "file_bytes", "by_capture", "sources", "connections", "twin_connection_id",
     "verdicts", "findings",  # of each capture by itself

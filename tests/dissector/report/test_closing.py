@@ -2,10 +2,15 @@
 
 from pathlib import Path
 
+import pytest
+
 from dissector.joining import links
 from dissector.lake.reader import open_lake
 from dissector.report.closing import section
-from tests.dissector.joining.cutting import closed, land_cut, planned
+from tests.dissector.joining.cutting import closed, land, land_cut, parts, planned
+from tests.dissector.joining.test_borders import OPENING, Place, said
+from tests.hard.tape import capture
+from tests.reports import SOME_RULES, reported
 
 
 def test_a_section_says_what_captures_know_only_together(tmp_path: Path) -> None:
@@ -42,3 +47,22 @@ def test_nothing_was_joined(tmp_path: Path) -> None:
     with_nothing = closed(None, links.NOTHING, tmp_path)  # type: ignore[arg-type]
     total = section(links.NOTHING, ["a", "b"], with_nothing)["total"]
     assert (total["captures"], total["captures_joined"], total["frames_straddling"]) == (2, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("acked", "frame_no"), [((0, 1), None), ((1,), 8)], ids=["all of the first", "the second"]
+)
+def test_a_frame_of_another_capture_is_no_frame_of_the_first(
+    acked: tuple[int, ...], frame_no: int | None, tmp_path: Path
+) -> None:
+    """Frames 8 and 9 of a connection's first capture bring messages, and frame 1 of the second."""
+    at = Place()
+    acks = [at.acked(entry, None, 1, 3 + entry) for entry in acked]
+    script = *at.subscribed(2), at.message(0, 1), at.message(1, 1), *acks, at.message(2, 1)
+    tape = said(at, 0, script)
+    for number, part in enumerate(parts(capture(tape.records()), [OPENING + len(script) - 1])):
+        land(part, f"part{number}", tmp_path / "lake", tmp_path)
+    report = reported(tmp_path / "lake", tmp_path / "report", rules=SOME_RULES, tell=lambda _: None)
+    (consumer,) = report["permit_utilization"]["by_consumer"]
+    assert consumer["unacked_last"] == 3 - len(acked)
+    assert consumer["oldest_unacked_frame_no"] == frame_no
