@@ -113,8 +113,9 @@ test-all: install $(VENV)/.dev-installed lint
 test-fast: install $(VENV)/.dev-installed
 	$(PYTEST) -x tests/dissector
 
+# In one process: half of it is to compile, and helpers of kernels are compiled in each process anew.
 test-bounds: $(VENV)/.dev-installed
-	DISSECTOR_BOUNDSCHECK=1 $(PYTEST) -p no:cacheprovider $(SHARED_OUT) $(KERNEL_TESTS)
+	DISSECTOR_BOUNDSCHECK=1 $(PYTEST) -p no:cacheprovider $(KERNEL_TESTS)
 
 test-plain: $(VENV)/.dev-installed
 	NUMBA_DISABLE_JIT=1 $(PYTEST) -p no:cacheprovider $(SHARED_OUT) $(KERNEL_TESTS)

@@ -6,6 +6,7 @@ empty, that took longer than to dissect the capture did.
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from itertools import repeat
 from typing import Any, Final
 
@@ -33,7 +34,7 @@ def rows_of_block(block: TableBlock) -> list[dict[str, Any]]:
 
     A batch of a small capture costs as much as to dissect it.
     """
-    columns = {column.name: column.type for column in TABLES[block.table].columns}
+    columns = _kinds(block.table)
     assert block.columns.keys() <= columns.keys()
     cells = [
         _cells(kind, block.columns[name], block.rows)
@@ -42,6 +43,12 @@ def rows_of_block(block: TableBlock) -> list[dict[str, Any]]:
         for name, kind in columns.items()
     ]
     return [dict(zip(columns, row, strict=True)) for row in zip(*cells, strict=True)]
+
+
+@cache
+def _kinds(table: str) -> dict[str, str]:
+    """The kinds of a table's columns, by name."""
+    return {column.name: column.type for column in TABLES[table].columns}
 
 
 def _cells(kind: str, column: Column, rows: int) -> list[Any]:
@@ -60,11 +67,13 @@ def _cells(kind: str, column: Column, rows: int) -> list[Any]:
         wire = [None if part is None else part.tobytes() for part in parts]
         shown = bytes.hex if column.is_hex else plain_text
         return [None if text is None else shown(text) for text in wire]
-    values = column[:rows].tolist() if isinstance(column, np.ndarray) else [*column[:rows]]
-    if isinstance(column, np.ndarray) and NULL in values:
-        values = [None if value == NULL else value for value in values]
     value_of = _VALUES[kind]
-    return [None if value is None else value_of(value) for value in values]
+    if not isinstance(column, np.ndarray):
+        return [None if value is None else value_of(value) for value in column[:rows]]
+    values = column[:rows].tolist()
+    if value_of is int and column.dtype == np.int64:  # that is what they are already
+        return [None if value == NULL else value for value in values] if NULL in values else values
+    return [None if value == NULL else value_of(value) for value in values]
 
 
 _VALUES: Final[dict[str, Callable[[Any], Any]]] = {

@@ -1,6 +1,7 @@
 """Secrets of every kind, planted in every text that a command can carry."""
 
 import base64
+import functools
 import json
 import random
 import string
@@ -8,10 +9,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from google.protobuf.descriptor import FieldDescriptor
 
 from tests.hard.tape import Tape
 from tests.wire import cursus, pulsar
+
+Windows = npt.NDArray[np.uint64]
+_ENDING = np.uint64((1 << 20) - 1)
 
 
 class Planted(NamedTuple):
@@ -231,24 +236,52 @@ def lossy(tape: Tape, chance: random.Random, share: float = 0.2) -> Tape:
 def fragments_in(garden: Garden, shown: bytes, size: int = 7) -> list[str]:
     """The planted secrets of which a part of so many characters, 8 at most, is shown. What several
     of them have in common (heads of tokens) is no part of a secret."""
+    parts = _parts(tuple(planted.secret for planted in garden.planted), size)
+    numbers = _windows(shown, size)
+    numbers = numbers[parts.endings[numbers & _ENDING]]  # or all of them would be sorted
+    there = {
+        int(number).to_bytes(8, "big")[8 - size :]
+        for number in np.intersect1d(parts.numbers, numbers)
+    }
+    there |= {part for part in parts.short if part in shown}
+    return sorted({name for part, name in parts.owned.items() if part in there})
+
+
+class _Parts(NamedTuple):
+    """Parts of secrets that one secret alone has.
+
+    owned: of what secret each is. short: those of secrets that are shorter than a part.
+    numbers: the others. endings: whether any of them has these last bits.
+    """
+
+    owned: dict[bytes, str]
+    short: list[bytes]
+    numbers: Windows
+    endings: npt.NDArray[np.bool_]
+
+
+@functools.cache
+def _parts(secrets: tuple[str, ...], size: int) -> _Parts:
     parts: dict[bytes, list[str]] = {}
-    for each in {planted.secret for planted in garden.planted}:
+    for each in {*secrets}:
         data = each.encode()
         for part in {data[at : at + size] for at in range(max(len(data) - size + 1, 1))}:
             parts.setdefault(part, []).append(each)
     owned = {part: names[0] for part, names in parts.items() if len(names) == 1}
+    short = [part for part in owned if len(part) < size]
     whole = b"".join(part for part in owned if len(part) == size)
-    numbers = np.intersect1d(_windows(whole, size)[::size], _windows(shown, size))
-    there = {int(number).to_bytes(8, "big")[8 - size :] for number in numbers}
-    there |= {part for part in owned if len(part) < size and part in shown}
-    return sorted({name for part, name in owned.items() if part in there})
+    numbers = _windows(whole, size)[::size]
+    endings = np.zeros(int(_ENDING) + 1, np.bool_)
+    endings[numbers & _ENDING] = True
+    return _Parts(owned, short, numbers, endings)
 
 
-def _windows(data: bytes, size: int) -> "np.ndarray[Any, np.dtype[np.uint64]]":
+def _windows(data: bytes, size: int) -> Windows:
     """All pieces of so many bytes, as numbers."""
     text = np.frombuffer(data, np.uint8)
     count = max(len(text) - size + 1, 0)
     numbers = np.zeros(count, np.uint64)
     for at in range(size):
-        numbers = numbers << np.uint64(8) | text[at : at + count]
+        numbers <<= np.uint64(8)
+        numbers |= text[at : at + count]
     return numbers

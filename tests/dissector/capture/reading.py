@@ -134,7 +134,8 @@ def read_capture(
         tail = b""
         for number, (start, end) in enumerate(itertools.pairwise(bounds)):
             room = b"\xee" * 5
-            data = np.frombuffer(room + tail + file[start:end] + room, np.uint8)
+            # As sources give them: kernels are compiled anew for what may not be written.
+            data = np.frombuffer(bytearray(room + tail + file[start:end] + room), np.uint8)
             position, stop = len(room), len(data) - len(room)
             while True:
                 scan = capture.feed(data, position, stop, number == len(bounds) - 2)

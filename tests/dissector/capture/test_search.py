@@ -35,7 +35,7 @@ def records(count, size=90):
 
 
 def as_array(data):
-    return np.frombuffer(data, np.uint8)
+    return np.frombuffer(bytearray(data), np.uint8)
 
 
 @orders

@@ -231,7 +231,8 @@ def test_a_query_of_a_report_may_be_interrupted() -> None:
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def ask():\n"
         "    with DuckdbEngine(threads=1) as db:\n"
-        "        threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "        db.table('SELECT 1')\n"
+        "        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
         "        db.table(sys.argv[1])\n"
         "sys.exit(run([], click.Command('ask', callback=ask)))\n"
     )

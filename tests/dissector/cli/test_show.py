@@ -127,13 +127,13 @@ def test_words_go_to_stderr_and_say_what_was_read_kept_and_lost(
 
 
 def test_standard_input_and_compression_make_no_difference(
-    process: Command, nacks: Path, tmp_path: Path
+    command: Command, process: Command, nacks: Path, tmp_path: Path
 ) -> None:
     packed = tmp_path / "wrong.name"
     packed.write_bytes(gzip.compress(nacks.read_bytes()))
     outputs = {
-        process("frames", "-T", "jsonl", nacks).out,
-        process("frames", "-T", "jsonl", packed).out,
+        command("frames", "-T", "jsonl", nacks).out,
+        command("frames", "-T", "jsonl", packed).out,
         process("frames", "-T", "jsonl", "-", stdin=nacks.read_bytes()).out,
     }
     assert len(outputs) == 1 and outputs != {""}

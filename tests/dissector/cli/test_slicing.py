@@ -34,16 +34,15 @@ def test_a_slice_reads_as_the_frames_that_were_selected(
 
 
 def test_a_slice_of_standard_input_is_the_same(
-    process: Command, nacks: Path, tmp_path: Path
+    command: Command, process: Command, nacks: Path, tmp_path: Path
 ) -> None:
-    written = []
-    for name, source, data in (("a", nacks, b""), ("b", "-", nacks.read_bytes())):
-        result = process(
-            "frames", source, "-Y", "frame_no < 9", "-c", "2", "-w", tmp_path / name, stdin=data
-        )
+    asked = ("-Y", "frame_no < 9", "-c", "2", "-w")
+    for result in (
+        command("frames", nacks, *asked, tmp_path / "a"),
+        process("frames", "-", *asked, tmp_path / "b", stdin=nacks.read_bytes()),
+    ):
         assert result.code == EXIT_OK, result.err
-        written.append((tmp_path / name).read_bytes())
-    assert written[0] == written[1]
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
 def test_frames_of_several_captures_are_refused(
@@ -69,7 +68,7 @@ def test_nothing_is_left_where_nothing_can_be_written(
 @pytest.mark.parametrize("force", [(), ("--force",)], ids=["", "forced"])
 @pytest.mark.parametrize("kind", ["own name", "symlink", "hard link", "folder", "standard input"])
 def test_a_slice_is_never_written_over_its_input(
-    process: Command, nacks: Path, tmp_path: Path, kind: str, force: tuple[str, ...]
+    command: Command, nacks: Path, tmp_path: Path, kind: str, force: tuple[str, ...]
 ) -> None:
     own = tmp_path / "own.pcap"
     own.write_bytes(nacks.read_bytes())
@@ -85,7 +84,7 @@ def test_a_slice_is_never_written_over_its_input(
             )  # fmt: skip
         code, told, out = done.returncode, done.stderr, done.stdout
     else:
-        code, out, told = process("frames", source, "-w", target, *force)
+        code, out, told = command("frames", source, "-w", target, *force)
     assert code == EXIT_OUTPUT and "is an input" in told and told.count("\n") == 1 and out == ""
     assert own.read_bytes() == nacks.read_bytes() and (tmp_path / "soft.pcap").is_symlink()
     assert len(list(tmp_path.iterdir())) == 3

@@ -103,9 +103,9 @@ def test_a_table_says_how_many_rows_it_leaves_out(command, lake):
     assert "88 more rows" in result.err
 
 
-def test_the_query_comes_from_a_file_or_from_standard_input(process, lake, tmp_path):
+def test_the_query_comes_from_a_file_or_from_standard_input(command, process, lake, tmp_path):
     (tmp_path / "q.sql").write_text("select 1 as one; select 2 as two")
-    asked = process("sql", "--lake", lake, "-f", tmp_path / "q.sql", "--format", "jsonl")
+    asked = command("sql", "--lake", lake, "-f", tmp_path / "q.sql", "--format", "jsonl")
     assert asked.lines == ['{"one":1}', '{"two":2}']
     asked = process("sql", "--lake", lake, "--format", "jsonl", stdin=b"select 3 as three")
     assert asked.lines == ['{"three":3}']

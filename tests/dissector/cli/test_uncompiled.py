@@ -9,6 +9,7 @@ import pytest
 
 from dissector.cli.uncompiled import size_of
 from dissector.limits import MAX_UNCOMPILED_BYTES
+from tests.dissector.cli.conftest import Command
 from tests.dissector.observed import CAPTURES
 
 SMALL = CAPTURES / "pulsar-apache" / "java-j12_nack.pcap"
@@ -25,23 +26,20 @@ def told(
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("command", ["summary", "frames", "connections", "findings"])
+@pytest.mark.parametrize("name", ["summary", "frames", "connections", "findings"])
 def test_with_an_empty_cache_the_answer_is_the_same_and_nothing_is_compiled(
-    command: str, tmp_path: Path
+    command: Command, name: str, tmp_path: Path
 ) -> None:
     before = os.times()
-    cold = told(tmp_path / "cache", command, str(SMALL))
+    cold = told(tmp_path / "cache", name, str(SMALL))
     after = os.times()
     assert cold.returncode == 0 and cold.stderr.count(b"no compiled kernels yet") == 1
     assert b"compiling" not in cold.stderr
     assert not list(tmp_path.glob("cache/*/*.kernel"))
     # Compiling takes half a minute of a processor; other processes do not count here.
     assert after.children_user - before.children_user < 5
-    warm = subprocess.run(
-        [sys.executable, "-m", "dissector", command, "-q", str(SMALL)],
-        env=dict(os.environ), capture_output=True, timeout=300, check=True,
-    )  # fmt: skip
-    assert warm.stdout == cold.stdout
+    warm = command(name, "-q", SMALL)
+    assert (warm.code, warm.out) == (0, cold.stdout.decode())
 
 
 def test_a_pipe_whose_writer_is_through_is_as_small_as_what_waits_in_it(tmp_path: Path) -> None:

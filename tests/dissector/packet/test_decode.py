@@ -50,7 +50,7 @@ def place(packets: list[bytes], filler: int) -> tuple[np.ndarray, PacketColumns]
         columns.ts_ns[row] = row
         columns.interface[row] = 0
         data += packet + bytes([filler]) * 3
-    return np.frombuffer(data, np.uint8), columns
+    return np.frombuffer(bytearray(data), np.uint8), columns
 
 
 SEEDS = [
