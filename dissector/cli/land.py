@@ -88,10 +88,12 @@ def temporary_lake(
         OutputError: it does not fit where temporary files lie; how much there is of it is said.
         KeyboardInterrupt: the user stopped it before a capture was landed.
     """
+    from dissector.lake.install import begin_temporary
     from dissector.report.workspace import temporary
 
     with temporary() as folder:
         lake = folder / "lake"
+        begin_temporary(lake)
         try:
             reading, outcomes, is_interrupted = land_inputs(inputs, lake, common, mode, core=core)
         except OutputError as error:

@@ -46,8 +46,15 @@ _READY: Final = ".ready"
 WRITER_LOCK: Final = "writer.lock"
 MANIFEST: Final = "manifest.json"
 _REPLACES: Final = "replaces.json"
+_TEMPORARY: Final = "_temporary"
 # What the umask may narrow: rows tell what went over the wire, which is not for everybody.
 _MOST_RIGHTS: Final = 0o640
+
+
+def begin_temporary(lake: Path) -> None:
+    """Make a lake that is gone when the command ends: what is in it need not wait for a disk."""
+    lake.mkdir()
+    (lake / _TEMPORARY).touch()
 
 
 @contextmanager
@@ -90,7 +97,7 @@ class Stage:
             self._ready_name = manifest.capture_id
             self._place = places.place_of(manifest)
             (self.folder / MANIFEST).write_text(lake_manifest.to_json(manifest), "utf-8")
-        _sync_tree(self.folder)
+        _sync_tree(self.lake, self.folder)
 
     def prepare(self, manifest: Manifest | None) -> None:
         """See that all is on disk, or in the store. It takes long, so no lock of the lake should be
@@ -144,12 +151,12 @@ class Stage:
         name = self._ready_name
         path = self.folder / _REPLACES
         path.write_text(json.dumps(sorted(set(replaces) - {self._place})), "utf-8")
-        _sync(path, os.O_RDONLY | os.O_NOFOLLOW, _MOST_RIGHTS)
-        _sync_folder(self.folder)
+        _sync(self.lake, path, os.O_RDONLY | os.O_NOFOLLOW, _MOST_RIGHTS)
+        _sync_folder(self.lake, self.folder)
         unique = self.folder.name.rpartition(".")[2]
         ready = self.folder.with_name(f"{name}.{unique}{_READY}")
         self.folder.rename(ready)
-        _sync_folder(ready.parent)
+        _sync_folder(self.lake, ready.parent)
         self.folder = ready
         return ready
 
@@ -280,9 +287,9 @@ def install(lake: Path, ready: Path) -> bool:
         _delete_manifests(lake, (capture, *names))
         for table in filter(lambda name: (ready / name).is_dir(), TABLES):
             for folder in places.put(lake, ready / table, table, place):
-                _sync_folder(folder)
+                _sync_folder(lake, folder)
         os.replace(staged, target)
-        _sync_folder(manifests)
+        _sync_folder(lake, manifests)
     else:
         _delete_manifests(lake, names)
     places.delete(lake, (*places.places_without_day(capture), *others))
@@ -316,7 +323,7 @@ def remove_captures(lake: Path, gone: Collection[str]) -> None:
 def _delete_manifests(lake: Path, captures: Iterable[str]) -> None:
     for capture in captures:
         (lake / lake_manifest.MANIFEST_FOLDER / f"{capture}.json").unlink(missing_ok=True)
-    _sync_folder(lake / lake_manifest.MANIFEST_FOLDER)
+    _sync_folder(lake, lake / lake_manifest.MANIFEST_FOLDER)
 
 
 def refuse_links(lake: Path, error: type[DissectorError]) -> None:
@@ -408,28 +415,30 @@ def delete(ready: Path) -> None:
     remove_if_empty(ready.parent)
 
 
-def _sync_tree(folder: Path) -> None:
+def _sync_tree(lake: Path, folder: Path) -> None:
     for place, _, names in os.walk(folder, onerror=_raise):
         for name in names:
-            _sync(os.path.join(place, name), os.O_RDONLY | os.O_NOFOLLOW, _MOST_RIGHTS)
-        _sync_folder(place)
+            _sync(lake, os.path.join(place, name), os.O_RDONLY | os.O_NOFOLLOW, _MOST_RIGHTS)
+        _sync_folder(lake, place)
 
 
 def _raise(error: OSError) -> None:
     raise error
 
 
-def _sync_folder(folder: str | Path) -> None:
-    _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+def _sync_folder(lake: Path, folder: str | Path) -> None:
+    _sync(lake, folder, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def _sync(path: str | Path, flags: int, most_rights: int = 0o7777) -> None:
+def _sync(lake: Path, path: str | Path, flags: int, most_rights: int = 0o7777) -> None:
+    """See that a file or folder of a lake is on disk, with no more rights than these."""
     descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:
         mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
         if mode & ~most_rights:
             os.fchmod(descriptor, mode & most_rights)
-        os.fsync(descriptor)
+        if not os.path.exists(lake / _TEMPORARY):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

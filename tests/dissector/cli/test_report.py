@@ -1,6 +1,7 @@
 """summary, report, analyze: numbers, conditions, missing parts (Spark: tests/spark_jobs)."""
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -319,3 +320,12 @@ def test_a_judgement_that_fails_is_told_and_the_report_is_there(
     assert "failed at 1 judgement" in result.err and "permit" in result.out
     made = command("analyze", nacks, "-o", tmp_path)
     assert made.code == EXIT_PARTIAL and (tmp_path / "report" / "report.html").exists()
+
+
+def test_a_lake_that_goes_with_the_command_does_not_wait_for_the_disk(
+    command: Command, nacks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forced: list[int] = []
+    monkeypatch.setattr(os, "fsync", forced.append)
+    assert command("summary", nacks).code == 0 and not forced
+    assert command("land", nacks, "--lake", tmp_path / "lake").code == 0 and len(forced) > 10
