@@ -18,6 +18,7 @@ from dissector.protocols.framing.block_output import FrameOutput, FrameSink
 from dissector.protocols.framing.connection_table import grown_connections, release_connections
 from dissector.protocols.framing.detection import Detection, FramingOptions
 from dissector.protocols.framing.range_pool import LARGE_HELD, LARGE_LIMIT, SMALL_LIMIT
+from dissector.protocols.framing.resync import MOST_PROTOCOLS
 from dissector.protocols.framing.row_output import Callbacks, PassContext
 from dissector.protocols.framing.splitting import split
 from dissector.protocols.framing.state import FramingState, RoleState, SplitStatus
@@ -37,9 +38,14 @@ class Framing:
         sink: takes each block of frames while its bytes are valid.
 
     proxied, server_names, broker_ports: see `detection.Detection`.
+
+    Raises:
+        ValueError: there are more protocols than a byte that is searched has marks for.
     """
 
     def __init__(self, specs: Specs, sink: FrameSink, options: FramingOptions) -> None:
+        if len(specs) > MOST_PROTOCOLS:
+            raise ValueError(f"at most {MOST_PROTOCOLS} protocols are told apart")
         check = tuple(callback(CHECK_SIGNATURE, spec.check) for spec in specs)
         one_way = tuple(callback(SPAN_SIGNATURE, spec.one_way) for spec in specs)
         prove = tuple(callback(SPAN_SIGNATURE, spec.prove) for spec in specs)

@@ -62,6 +62,8 @@ _VISITED: Final = 1
 _COMBED_MARK: Final = 2
 _MARK_BITS: Final = 2
 BEGINS_PACKET: Final = 0x80
+# Their bits stand below BEGINS_PACKET.
+MOST_PROTOCOLS: Final = (BEGINS_PACKET.bit_length() - 1) // _MARK_BITS
 _LENGTH_BYTES: Final = 4
 
 

@@ -228,3 +228,9 @@ def test_what_searches_hold_is_bounded_over_all_connections(monkeypatch):
     edges = list(range(0, len(script.rows), 50))
     _, framing = framed(SPECS, script, edges)
     assert 0 < framing.state.pool.counts[LARGE_HELD] < 150_000
+
+
+def test_more_protocols_than_marks_are_refused():
+    framed((SPEC,) * 3, Ranges().open().send(frame(TO_BROKER)).close())
+    with pytest.raises(ValueError, match="at most 3 protocols"):
+        framed((SPEC,) * 4, Ranges().open())
