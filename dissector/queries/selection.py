@@ -248,8 +248,9 @@ class Selection(NamedTuple):
                 "selected_us(a, b) AS greatest(b - a, 0)",
                 "reaches_selection(a, b) AS TRUE",
             )
-        limits = self.since_ns or -_ENDLESS_NS, self.until_ns or _ENDLESS_NS
-        since, until = (-(-ns // 1000) for ns in limits)  # as of rows
+        since_ns = -_ENDLESS_NS if self.since_ns is None else self.since_ns
+        until_ns = _ENDLESS_NS if self.until_ns is None else self.until_ns
+        since, until = -(-since_ns // 1000), -(-until_ns // 1000)  # as of rows
         return (
             f"is_selected(a) AS a >= {since} AND a < {until}",
             f"is_not_behind(a) AS a < {until}",
