@@ -100,7 +100,7 @@ def test_few_packets_show_the_same(engine: Sandbox) -> None:
     selection = chosen(engine, finding="lost_receipt")
     part = cutting.cut(engine, CHAIN, selection, Options(), has_permits=False)
     assert (part.selected, part.differing) == (5, 0)
-    assert len(part.taken) == 25 and set(part.levels.values()) == {cutting.FRAMES_ONLY}
+    assert len(part.taken) == 26 and set(part.levels.values()) == {cutting.FRAMES_ONLY}
     assert list(part.taken) == sorted(set(part.taken))
     with cutting.reread(part.data, Options()) as (_, alone):
         roles = cutting.roles_in(alone, part.taken, engine, selection)
@@ -114,6 +114,25 @@ def test_more_packets_are_taken_where_few_say_something_else(engine: Sandbox) ->
     part = cutting.cut(engine, CHAIN, selection, Options(), has_permits=True)
     assert part.differing == 0 and part.levels == {0: cutting.WHOLE}
     part.data.close()
+
+
+ROUND_TRIPS = "SELECT client_port, first_ts_ns, handshake_rtt_ns FROM connections ORDER BY ALL"
+# A handshake that is whole, one that data ended, several connections, some without an opening.
+OPENED = ("java-j24_unload", "java-j12_nack", "../cursus/go-group_rebalance_two_consumers")
+
+
+@pytest.mark.parametrize("name", OPENED)
+def test_round_trips_of_networks_are_those_of_the_capture(name: str, tmp_path: Path) -> None:
+    chain = Chain((str(UNLOAD.parent / f"{name}.pcap"),), "x")
+    land_chain(chain, tmp_path / "lake", Options())
+    with open_lake(tmp_path / "lake") as lake, sandbox_over(lake) as whole:
+        selection = chosen(whole, frames=[(1, 5)])
+        part = cutting.cut(whole, chain, selection, Options(), has_permits=False)
+        connections = ", ".join(map(str, part.levels))
+        before = ROUND_TRIPS.replace("ORDER", f"WHERE connection_id IN ({connections}) ORDER")
+        with cutting.reread(part.data, Options()) as (_, alone):
+            assert alone.rows(ROUND_TRIPS) == whole.rows(before) != []
+        part.data.close()
 
 
 def test_sentences_of_packets_name_nothing(engine: Sandbox) -> None:
