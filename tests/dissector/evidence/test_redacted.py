@@ -3,6 +3,7 @@
 import random
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import cramjam
@@ -19,6 +20,7 @@ from tests.wire.secrets import Garden, cursus_tape, pulsar_tape
 MARK = re.compile(r"<redacted: (\d+) bytes>")
 # What hiding changes beside texts: the sums of what is hidden, and what says that it was hidden.
 CHANGED = {"crc32c_stored", "crc32c_computed", "sha256", "file_bytes", "key_hash"}
+SAMPLE = Path(__file__).resolve().parents[3] / "captures/cursus/go-ipv6_loopback.pcap"
 MAKERS = (pulsar_tape, cursus_tape)
 
 
@@ -300,3 +302,21 @@ def test_sentences_say_what_is_in_the_file() -> None:
     said: Any = [RAW_BYTES, hidden_sentence(0), hidden_sentence(12_345)]
     assert said[0].startswith("raw bytes") and "--redact" in said[0]
     assert said[1:] == ["no secret was found in it", "12,345 bytes of secrets hidden"]
+
+
+def test_frames_of_which_no_command_is_known_go_as_a_whole() -> None:
+    """All frames of a block, as here the one in a hole at the end: no column says what they are."""
+    whole, at, kept = SAMPLE.read_bytes(), 24, []
+    while at < len(whole):
+        size = 16 + int.from_bytes(whole[at + 8 : at + 12], "little")
+        kept.append(whole[at : at + size])
+        at += size
+    del kept[6::7]
+    raw = whole[:24] + b"".join(kept)
+    cut = [row for row in dissected(raw)["frames"] if row["command"] is None][-1]
+    assert cut["status"] == "cut_by_gap" and cut["frame_bytes"] == 154
+    complete, clean = (
+        sorted(row["command"] for row in dissected(each)["frames"] if row["status"] == "complete")
+        for each in (raw, redacted(raw))
+    )
+    assert len(complete) > 20 and clean == complete
