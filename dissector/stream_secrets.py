@@ -54,8 +54,10 @@ class StreamSecrets:
     pieces: start and end of each range that was there, in order.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, protocol: str = "") -> None:
+        """protocol: of the connection, where it is known already."""
         self.pieces: list[Span] = []
+        self._is_searched = is_searched(protocol)
         self._is_rest = False  # of a line whose beginning is not there
         self._secret_spans: list[Span] = []
         self._opening: list[Span] = []
@@ -67,7 +69,19 @@ class StreamSecrets:
         """Take a range in the order of the stream; an empty one stands for a hole."""
         if not data:
             return
-        if offset != self._start + len(self._held) or not self.pieces:
+        is_behind_hole = not self.pieces or self.pieces[-1][1] != offset
+        if is_behind_hole:
+            self.pieces.append((offset, offset + len(data)))
+        else:
+            self.pieces[-1] = self.pieces[-1][0], offset + len(data)
+        if len(self._head) < len(_PROXY_HEADS[1]):
+            self._head += data[: len(_PROXY_HEADS[1])]
+        if self._is_searched:
+            self._hold(offset, data, is_behind_hole)
+
+    def _hold(self, offset: int, data: bytes, is_behind_hole: bool) -> None:
+        """Search a range, with what is held if no hole is between them."""
+        if is_behind_hole:
             self._search(is_end=True)
             end = self._start + len(self._held)
             if self._held and not (self._secret_spans and max(self._secret_spans)[1] >= end):
@@ -76,12 +90,6 @@ class StreamSecrets:
             self._held.clear()
             self._start = offset
             self._is_rest = True
-        if self.pieces and self.pieces[-1][1] == offset:
-            self.pieces[-1] = self.pieces[-1][0], offset + len(data)
-        else:
-            self.pieces.append((offset, offset + len(data)))
-        if len(self._head) < len(_PROXY_HEADS[1]):
-            self._head += data[: len(_PROXY_HEADS[1])]
         self._held += data
         if len(self._held) >= SECRET_WINDOW_BYTES:
             self._search(is_end=False)
@@ -176,11 +184,12 @@ class FrameSecrets:
             self._drop(self._end - SECRET_HELD_BYTES // 2)
         self._judge(is_end=False)
 
-    def add_frame(self, frame: Frame) -> None:
-        """Take a frame in the order of the stream."""
+    def add_frame(self, frame: Frame, is_clean: bool = False) -> None:
+        """Take a frame in the order of the stream. is_clean: it is known to hold no secret."""
         self.framed.append((frame.start, frame.end))
-        self._waiting.append(frame)
-        self._judge(is_end=False)
+        if not is_clean:
+            self._waiting.append(frame)
+            self._judge(is_end=False)
 
     def finish(self) -> None:
         """The stream is over."""
@@ -221,18 +230,19 @@ class DirectionSecrets:
     spans: what goes, when it is over: offsets in the stream, rising. What is added before goes too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, protocol: str = "") -> None:
+        """protocol: of the connection, where it is known already."""
         self.spans: list[Span] = []
-        self._stream, self._frames = StreamSecrets(), FrameSecrets()
+        self._stream, self._frames = StreamSecrets(protocol), FrameSecrets()
 
     def add(self, offset: int, data: bytes) -> None:
         """Take a range in the order of the stream; an empty one stands for a hole."""
         self._stream.add(offset, data)
         self._frames.add(offset, data)
 
-    def add_frame(self, frame: Frame) -> None:
-        """Take a frame in the order of the stream."""
-        self._frames.add_frame(frame)
+    def add_frame(self, frame: Frame, is_clean: bool = False) -> None:
+        """Take a frame in the order of the stream. is_clean: it is known to hold no secret."""
+        self._frames.add_frame(frame, is_clean)
 
     def finish(self, protocol: str, is_midstream: bool) -> None:
         """The stream is over; see `StreamSecrets.finish`."""

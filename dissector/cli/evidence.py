@@ -197,12 +197,19 @@ def _made(
     from dissector.evidence.frame_selection import SELECTED, choose
     from dissector.evidence.showing import sentences, shown_by, wanted_findings
     from dissector.evidence.streams import ASKED, TreatedStreams, memory_file
+    from dissector.queries.sandbox import sandbox_over
     from dissector.sources.dissect import dissect
     from dissector.sources.rings import Chain
 
     is_of_rule = filters.finding is not None and filters.finding not in FINDING_NAMES
     found = wanted_findings(source.engine, str(filters.finding)) if is_of_rule else []
-    chosen = choose(source.engine, filters, found)
+    if filters.selection.is_everything:
+        chosen = choose(source.engine, filters, found)
+    else:  # as in all that reads lakes, also by names that were learnt later
+        with sandbox_over(
+            source.lake, selection=filters.selection, has_ready_views=False
+        ) as selected_part:
+            chosen = choose(source.engine, filters, found, selected_part)
     if chosen.capture not in source.chains:
         raise InputError(
             f"the packets of {chosen.capture} are not at hand: name its files as INPUT"

@@ -80,7 +80,7 @@ def secrets(data: bytes) -> list[Span]:
 def places_in(data: bytes, bare: bytes) -> list[Span]:
     """Where secrets are in the bytes, and in what is left of them without lengths."""
     spans = [span for search in _SEARCHES for span in search(data)]
-    if bare is not data:
+    if bare != data:
         spans += [span for search in _SEARCHES for span in search(bare)]
     if _MARK in data:
         spans = [span for span in spans if not data.startswith(_MARK, span[0])]

@@ -35,16 +35,23 @@ def suspicious(texts: Sequence[bytes]) -> list[int]:
         chosen = _texts_at(_hinted(whole), _ends(texts))
         texts = [texts[index] for index in chosen.tolist()]
         whole = BETWEEN.join(texts)
-    have_lengths = _ANY_LENGTH.search(whole) or whole.count(BETWEEN) != len(texts) - 1
-    places = places_in(whole, BETWEEN.join(map(without_lengths, texts)) if have_lengths else whole)
-    if not places:
-        return []
-    ends = _ends(texts)
+    indices = _found(texts, whole)
+    if _ANY_LENGTH.search(whole) or whole.count(BETWEEN) != len(texts) - 1:
+        bare = [without_lengths(text) for text in texts]
+        others = [index for index, text in enumerate(texts) if bare[index] != text]
+        bare = [bare[index] for index in others]
+        indices.update(others[index] for index in _found(bare, BETWEEN.join(bare)))
+    return list(map(int, chosen[sorted(indices)]))
+
+
+def _found(texts: Sequence[bytes], whole: bytes) -> set[int]:
+    """Which texts have a secret in them, or on their border. whole: all of them."""
     indices: set[int] = set()
-    for start, end in places:
+    ends = _ends(texts)
+    for start, end in places_in(whole, whole):
         first, last = np.searchsorted(ends, [start, end - 1], side="right").tolist()
         indices.update(range(first, min(last, len(texts) - 1) + 1))
-    return list(map(int, chosen[sorted(indices)]))
+    return indices
 
 
 def _ends(texts: Sequence[bytes]) -> Int64Array:

@@ -50,7 +50,10 @@ def _part(key: bytes, use: bytes, size: int) -> bytes:
 def _hide_secrets(
     spec: ProtocolSpec, data: ByteArray, bounds: Int64Array, packed: Sequence[bool]
 ) -> None:
-    for start, _, end, is_packed in zip(*bounds.tolist(), packed, strict=True):
+    is_worth_it = spec.may_hold_secrets(data, bounds, packed).tolist()
+    for (start, _, end), is_packed, may in zip(bounds.T.tolist(), packed, is_worth_it, strict=True):
+        if not may:
+            continue
         frame = data[start:end].tobytes()
         hidden = spec.hide_secrets(frame, is_packed)
         if hidden != frame:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from dissector.errors import UsageError
 from dissector.limits import MAX_SELECTED_FRAMES
 from dissector.queries.duckdb_engine import quoted
-from dissector.queries.selected_rows import ClientOfConnection, SelectedRows
+from dissector.queries.sandbox import HIDDEN
 from dissector.queries.selection import EVERYTHING, Selection
 from dissector.tls.facts import DECRYPTED, PARTLY
 
@@ -128,12 +128,16 @@ class Chosen(NamedTuple):
         return sorted(number for number, (_, own) in self.roles.items() if own == role)
 
 
-def choose(engine: "Sandbox", filters: Filters, findings: Sequence["Finding"] = ()) -> Chosen:
+def choose(
+    engine: "Sandbox", filters: Filters, findings: Sequence["Finding"] = (),
+    part: "Sandbox | None" = None,
+) -> Chosen:  # fmt: skip
     """The selected frames, with those that they belong to: answers, repetitions, acknowledgements,
     and what opened their connections, producers and consumers.
 
     Args:
         findings: what the rule finds that the filters name.
+        part: has the rows of the same lake that the filters' selection leaves; None for all.
 
     Raises:
         UsageError: nothing is selected, more than can be evidence, of several captures, or what a
@@ -143,15 +147,16 @@ def choose(engine: "Sandbox", filters: Filters, findings: Sequence["Finding"] = 
     if filters.finding is not None:
         shown = FINDINGS.get(filters.finding) or _shown_by(findings)
         source = f"frames SEMI JOIN ({shown}) USING (capture, frame_no)"
+    if part is not None:
+        there = "SELECT capture, frame_no FROM frames WHERE frame_no IS NOT NULL"
+        engine.register("part", part.table(there))
+        source += f" SEMI JOIN {HIDDEN}.part USING (capture, frame_no)"
     frames_by_capture: dict[str, list[tuple[int, int]]] = {}
-    is_whole = filters.keep is None and filters.selection.is_everything
-    columns = ", ".join(_FRAME_KEY) if is_whole else "*"
-    selected = None if is_whole else _selected(engine, filters.selection)
+    columns = ", ".join(_FRAME_KEY) if filters.keep is None else "*"
     total = 0
     for answer in engine.answers(f"SELECT {columns} FROM {source} WHERE {_conditions(filters)}"):
         for batch in answer.batches():
             kept = batch if filters.keep is None else batch.filter(filters.keep(batch))
-            kept = kept if selected is None else selected(kept)
             total += kept.num_rows
             if total > MAX_SELECTED_FRAMES and filters.slowest is None:
                 raise UsageError(
@@ -192,35 +197,6 @@ def _raise_if_encrypted(engine: "Sandbox", capture: str) -> None:
             "`dissector frames INPUT --keylog FILE -Y EXPR -w OUT.pcapng --with-secrets` writes "
             "packets and keys, for whom you trust"
         )
-
-
-def _selected(engine: "Sandbox", selection: Selection) -> Callable[["pa.RecordBatch"], "pa.Table"]:
-    """What leaves the selected rows of frames of any capture."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    chosen = SelectedRows(selection)
-    if selection.clients:
-        clients: dict[str, list[ClientOfConnection]] = {}
-        query = (
-            "SELECT capture, connection_id, client_ip, client_port, proxied_client_ip "
-            "FROM connections"
-        )
-        for row in engine.rows(query):
-            capture, *client = row.values()
-            clients.setdefault(capture, []).append((client[0], client[1], client[2], client[3]))
-        for capture, theirs in clients.items():
-            chosen.add_clients(capture, theirs)
-
-    def select(batch: "pa.RecordBatch") -> "pa.Table":
-        column = batch.column("capture")
-        parts = [
-            chosen.frames(name, batch.filter(pc.equal(column, name)))
-            for name in pc.unique(column).to_pylist()
-        ]
-        return pa.Table.from_batches(parts, batch.schema)
-
-    return select
 
 
 def _shown_by(findings: Sequence["Finding"]) -> str:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from dissector.blocks import ByteArray
 from dissector.packet.fragments import Fragment, FragmentedPacket, Fragments, Place
+from dissector.packet.reader import NESTED_FRAGMENTS
 
 
 class Whole(NamedTuple):
@@ -36,16 +37,27 @@ class TracedFragments(Fragments):
     def contents(self, assembled: ByteArray) -> Iterator[tuple[int, bytes]]:
         """Packet, and what its fragment holds now, for those of the block. assembled: rewritten."""
         for whole in self.wholes:
-            whole.packet.rewritten = assembled[whole.payload : whole.end].tobytes()
-        for packet in (*(whole.packet for whole in self.wholes), *self._repeated):
-            for number, start, size in packet.pieces:
-                yield number, packet.rewritten[start : start + size]
-            packet.pieces.clear()
+            whole.packet.rewritten = bytearray(assembled[whole.payload : whole.end].data)
+        packets = dict.fromkeys((*(whole.packet for whole in self.wholes), *self._repeated))
+        for _ in range(NESTED_FRAGMENTS + 1):
+            for packet in packets:
+                for outer, at, start, size in packet.inner_pieces:
+                    outer.rewritten[at : at + size] = packet.rewritten[start : start + size]
+                for number, start, size in packet.pieces:
+                    yield number, bytes(packet.rewritten[start : start + size])
+            # What they lie in has other bytes now, in this block or one before.
+            packets = dict.fromkeys(each[0] for one in packets for each in one.inner_pieces)
 
     def _trace(self, of: FragmentedPacket, fragment: Fragment, place: Place) -> None:
-        if place.source == 0 and fragment.known:
+        if not fragment.known:
+            return
+        if place.source == 0:
             of.pieces.append((place.packet, fragment.start, fragment.known))
-            self._repeated += [of] if of.rewritten else []
+        else:  # in the packet that was put together last
+            outer = self.wholes[-1]
+            at = fragment.first - outer.payload
+            of.inner_pieces.append((outer.packet, at, fragment.start, fragment.known))
+        self._repeated += [of] if of.rewritten else []
 
     def _rebuild(self, waiting: FragmentedPacket) -> None:
         super()._rebuild(waiting)

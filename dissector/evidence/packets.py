@@ -119,7 +119,8 @@ class Rewriting:
         self, assembled: ByteArray, block: PacketBlock, kept: TracedFragments
     ) -> tuple[PacketBlock, rewriting.SegmentPlaces]:
         """The packets that were put together in a block, as if they lay in the input, and where
-        their segments are. No piece is in them: what is a fragment itself is lost."""
+        their segments are. No piece is in them: what is a fragment itself gets its bytes from the
+        packet that it is a part of."""
         rows = len(kept.wholes)
         packets = PacketColumns.new(rows)
         starts = np.array([whole.start for whole in kept.wholes], np.int64)
@@ -132,7 +133,8 @@ class Rewriting:
         segments = SegmentColumns(np.ascontiguousarray(block.segments.matrix[:, is_rebuilt]))
         count = len(segments.packet)
         places = self._streams.places(segments, count)
-        of_rows = np.searchsorted(starts, segments.offset, "right") - 1
+        # A segment without data lies at its packet's end, where the next one begins.
+        of_rows = np.searchsorted(starts, segments.offset - 1, "right") - 1
         segments.source[:], segments.packet[:] = 0, of_rows - rows
         reasons = np.full(rows, OTHER_TRANSPORT, np.int64)
         reasons[of_rows] = USED

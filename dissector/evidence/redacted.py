@@ -17,10 +17,11 @@ from dissector.codecs.redaction import secrets
 from dissector.codecs.siphash import SipHashKey
 from dissector.dissection import Options
 from dissector.evidence.packets import Rewriting
-from dissector.evidence.streams import ASKED, Stream, TreatedStreams
+from dissector.evidence.streams import ASKED, Frames, Stream, TreatedStreams
 from dissector.packet.reasons import FRAGMENT, USED
 from dissector.packet.rewriting import new_rewriting
 from dissector.protocols import spec_of
+from dissector.protocols.interface import ProtocolSpec
 from dissector.sources.dissect import dissect_bytes
 from dissector.sources.packet_blocks import PacketBlock, blocks_of_bytes
 from dissector.stream_secrets import DirectionSecrets, Frame
@@ -58,26 +59,44 @@ def _hide_secrets(stream: Stream) -> None:
     """Make the secrets of a stream stars. Frames whose command is not known go as a whole, as what
     lies in no frame does."""
     known = stream.frames.chosen(stream.frames.known)
-    search = DirectionSecrets()
-    columns = (column.tolist() for column in (known.starts, known.sizes, known.packed))
-    for start, size, is_packed in zip(*columns, strict=True):
-        search.add_frame(Frame(start, start + size, stream.protocol, is_packed))
+    spec = spec_of(stream.protocol)
+    is_clean = _clean(stream, known, spec)
+    search = DirectionSecrets(stream.protocol)
+    columns = (column.tolist() for column in (known.starts, known.sizes, known.packed, is_clean))
+    for start, size, is_packed, clean in zip(*columns, strict=True):
+        search.add_frame(Frame(start, start + size, stream.protocol, is_packed), clean)
     for offset, data in stream.runs:
         search.add(offset, data.tobytes())
     search.finish(stream.protocol, stream.is_midstream)
-    spec = spec_of(stream.protocol)
     for offset, data in stream.runs:
         before = data.tobytes()
-        after = bytearray(search.hidden(offset, before)[0])
+        hidden, size = search.hidden(offset, before)
+        if not size:
+            continue
+        after = bytearray(hidden)
+        changed = np.append(0, np.cumsum(data != np.frombuffer(after, np.uint8)))
         frames = known.within(offset, offset + len(data))
-        starts = frames.starts - offset
-        ends = (starts + frames.sizes).tolist()
-        for start, end in zip(starts.tolist(), ends, strict=True):
+        bounds = np.stack([frames.starts - offset, frames.starts + frames.sizes - offset])
+        low, high = changed[np.minimum(bounds, len(data))]
+        for start, end in bounds[:, low < high].T.tolist():
             was, now = before[start:end], bytes(after[start:end])
             # Of a frame that went as a whole nothing is left to read.
-            if spec is not None and was != now and now != b"*" * len(now):
+            if spec is not None and now != b"*" * len(now):
                 after[start:end] = spec.mended(was, now)
         data[:] = np.frombuffer(after, np.uint8)
+
+
+def _clean(stream: Stream, frames: Frames, spec: ProtocolSpec | None) -> np.ndarray:
+    """Which frames of a stream hold no secret, of those that begin in a run of it."""
+    is_clean = np.zeros(len(frames.starts), bool)
+    if spec is None:
+        return is_clean
+    for offset, data in stream.runs:
+        within = slice(*np.searchsorted(frames.starts, (offset, offset + len(data))).tolist())
+        starts, sizes = frames.starts[within] - offset, frames.sizes[within]
+        bounds = np.stack([starts, sizes, np.minimum(starts + sizes, len(data))])
+        is_clean[within] = ~spec.may_hold_secrets(data, bounds, frames.packed[within])
+    return is_clean
 
 
 class _Redacting(Rewriting):

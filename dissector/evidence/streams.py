@@ -141,7 +141,7 @@ class TreatedStreams:
                 *(columns[name] for name in ("packet", "stream", "stream_offset", "origin"))
             )
         elif block.table == "frames" and block.rows:
-            self._handle_frames(columns)
+            self._handle_frames(columns, block.rows)
         elif block.table == "connections":
             rows: Any = arrow_batch(block)
             names = ("connection_id", "protocol", "started")
@@ -163,12 +163,13 @@ class TreatedStreams:
         self._raw.write(data.data)
         self._size += len(data.data)
 
-    def _handle_frames(self, columns: Any) -> None:
+    def _handle_frames(self, columns: Any, rows: int) -> None:
         packed = np.zeros(len(columns["connection_id"]), bool)
         for spec in PROTOCOLS:
             is_of = _is(columns, "protocol", (spec.name,))
             packed |= is_of & _is(columns, "compression", spec.packed_codecs)
-        command = columns["command"]
+        # Where none of a block's frames has one, there is no column.
+        command = columns.get("command", [None] * rows)
         is_known = command.codes >= 0 if isinstance(command, Coded) else _are_texts(command)
         kinds = _WHOLE * _is(columns, "status", (_COMPLETE,)) + _PACKED * packed
         kinds = kinds + _KNOWN * is_known

@@ -143,12 +143,13 @@ class FragmentedPacket:
     seen: how many of them were on the wire.
     base: place of the first byte of content and state, by byte.
     is_dropped: fragments contradicted each other.
-    pieces, rewritten: for who traces fragments: where they lie, and what is in them now.
+    pieces, inner_pieces, rewritten: for who traces fragments: where they lie in packets of the
+        capture and in others that came in fragments, and what is in them now.
     """
 
     __slots__ = (
-        "base", "content", "first_ns", "first_packet", "head", "is_dropped", "last_ns",
-        "pieces", "rewritten", "seen", "state", "top", "total",
+        "base", "content", "first_ns", "first_packet", "head", "inner_pieces", "is_dropped",
+        "last_ns", "pieces", "rewritten", "seen", "state", "top", "total",
     )  # fmt: skip
 
     def __init__(self, clock: int, packet: int) -> None:
@@ -163,7 +164,8 @@ class FragmentedPacket:
         self.state = bytearray()
         self.is_dropped = False
         self.pieces: list[tuple[int, int, int]] = []
-        self.rewritten = b""
+        self.inner_pieces: list[tuple[FragmentedPacket, int, int, int]] = []
+        self.rewritten = bytearray()
 
     @property
     def charge(self) -> int:

@@ -20,7 +20,7 @@ from dissector.tables import TAKEN, new_hash_table, reserved
 
 _FIRST_ROWS: Final = 1 << 10
 _FEW_TUNNELS: Final = 64
-_NESTED_FRAGMENTS: Final = 8  # fragments whose packet is a fragment
+NESTED_FRAGMENTS: Final = 8  # fragments whose packet is a fragment
 _GATHERED_FRAGMENTS: Final = 512
 # Reasons of packets of kinds that are not read.
 _UNREAD: Final = {
@@ -223,7 +223,7 @@ class PacketReader:
         """The reason for which a packet counts that a fragment completed and that is a fragment
         itself, which the walk stands at."""
         fragments, position = self._fragments, self._state.walk.position
-        for left in reversed(range(_NESTED_FRAGMENTS)):
+        for left in reversed(range(NESTED_FRAGMENTS)):
             place = Place(
                 int(position.offset[0]),
                 int(min(position.end[0], position.wire_end[0])),

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
+import numpy as np
+
 from dissector.blocks import ByteArray, Column, Int64Array, TableBlock
 from dissector.codecs.redaction import masked
 from dissector.codecs.secret_keys import Span
@@ -187,6 +189,10 @@ def _all_of_it(frame: bytes, is_packed: bool) -> list[Span]:
     return [(0, len(frame))]
 
 
+def _every_one(data: ByteArray, bounds: Int64Array) -> np.ndarray:
+    return np.ones(bounds.shape[1], bool)
+
+
 def _as_hidden(frame: bytes, hidden: bytes) -> bytes:
     return hidden
 
@@ -202,6 +208,8 @@ class ProtocolSpec(NamedTuple):
     commands: the names of all.
     secret_spans: where the secrets of a frame are, or of what there is of it from its beginning on
         (is_packed: its body is compressed).
+    suspicious: which of many frames can have such spans, all that do, hardly one that does not, as
+        bool[frames]. Of bytes and bounds as of `FrameAnonymizer`, of frames that are whole.
     mended: a frame with its secrets hidden, its sums as right as before.
     new_anonymizer: without one frames become noise.
     packed_codecs: compressions of whole bodies.
@@ -218,6 +226,7 @@ class ProtocolSpec(NamedTuple):
     new_facts: Callable[[DecoderOptions], ProtocolDecoder]
     commands: tuple[str, ...] = ()
     secret_spans: Callable[[bytes, bool], list[Span]] = _all_of_it
+    suspicious: Callable[[ByteArray, Int64Array], np.ndarray] = _every_one
     mended: Callable[[bytes, bytes], bytes] = _as_hidden
     new_anonymizer: Callable[[AnonymizerKeys], FrameAnonymizer] | None = None
     packed_codecs: frozenset[str] = frozenset()
@@ -228,6 +237,19 @@ class ProtocolSpec(NamedTuple):
         """A frame, or what there is of it from its beginning on, with its secrets as `*`."""
         spans = self.secret_spans(frame, is_packed)
         return self.mended(frame, masked(frame, spans)) if spans else frame
+
+    def may_hold_secrets(self, data: ByteArray, bounds: Int64Array, packed: Any) -> np.ndarray:
+        """Which frames are worth a search, bool[frames]; those that are whole are told at once.
+
+        Args:
+            bounds, packed: see `FrameAnonymizer`.
+        """
+        starts, sizes, ends = bounds
+        is_worth_it = np.ones(len(starts), bool)
+        rows = np.flatnonzero((ends - starts == sizes) & ~np.array(packed, bool))
+        if len(rows):
+            is_worth_it[rows] = self.suspicious(data, np.ascontiguousarray(bounds[:, rows]))
+        return is_worth_it
 
 
 Specs = Sequence[ProtocolSpec]

@@ -67,7 +67,7 @@ DAY: Final = "day"  # of the first packet of a row's capture, by which files lie
 _OF_DAY: Final = rf"/{DAY}=(\d{{4}}-\d\d-\d\d)/[^/]+/[^/]+$"
 _END: Final = "[^/]+/[^/]+/[^/]+$"
 # The schema of what users do not see: tables that lend columns where there are no files, views.
-_HIDDEN: Final = "hidden"
+HIDDEN: Final = "hidden"
 
 
 def ready_views() -> tuple[SharedView, ...]:
@@ -90,7 +90,7 @@ def expanded(query: str, *, has_rows_around: bool = False) -> str:
     known["units"] = "SELECT DISTINCT capture, capture AS unit FROM capture_files"  # none is joined
     for name in WITH_ROWS_AROUND if has_rows_around else ():
         around = f"{name}{AROUND}"
-        known[around] = known[name].replace(f"lake_{name}", f"{_HIDDEN}.{around}")
+        known[around] = known[name].replace(f"lake_{name}", f"{HIDDEN}.{around}")
     known |= {each.name: each.query for each in shared_views(has_rows_around=has_rows_around)}
     return _with_needed(query, known)
 
@@ -196,7 +196,7 @@ class Sandbox:
             self._connection.register_filesystem(self._ranges.filesystem())
             self._connection.execute("SET parquet_metadata_cache = true")
             self._connection.execute(f"SET threads = {STORE_REQUESTS}")  # which wait, mostly
-        self._connection.execute(f"CREATE SCHEMA {_HIDDEN}")
+        self._connection.execute(f"CREATE SCHEMA {HIDDEN}")
         try:
             with _problems(self._ranges), reading():
                 tables = {
@@ -219,12 +219,12 @@ class Sandbox:
         """The tables that users see. tables: the query of each."""
         selection.register(self, f"({tables['connections']}) AS there")
         small = [name for name in self._small if name not in tables]
-        known = {name: f"SELECT * FROM {_HIDDEN}.{name}" for name in small}
+        known = {name: f"SELECT * FROM {HIDDEN}.{name}" for name in small}
         for name, query in selection.views(tables.items(), lambda name: [*columns_of(name), DAY]):
             if name in tables:
                 self._connection.execute(f"CREATE VIEW {name} AS {_with_needed(query, known)}")
             elif name.endswith(AROUND):
-                full = f"{_HIDDEN}.{name}"
+                full = f"{HIDDEN}.{name}"
                 self._connection.execute(f"CREATE VIEW {full} AS {_with_needed(query, known)}")
             else:
                 known[name] = query
@@ -233,7 +233,7 @@ class Sandbox:
         """A small table that users do not see."""
         self._small.append(name)
         self._connection.register("lent", rows)
-        self._connection.execute(f"CREATE TABLE {_HIDDEN}.{name} AS FROM lent")
+        self._connection.execute(f"CREATE OR REPLACE TABLE {HIDDEN}.{name} AS FROM lent")
         self._connection.unregister("lent")
 
     def define(self, functions: Iterable[str]) -> None:
@@ -257,7 +257,7 @@ class Sandbox:
         rows = plain_rows(self._connection, paths, old_paths, empty.schema.names, day)
         if not rows:
             self.register(table, empty)
-            without = f"(SELECT *, CAST(NULL AS DATE) AS {DAY} FROM {_HIDDEN}.{table})"
+            without = f"(SELECT *, CAST(NULL AS DATE) AS {DAY} FROM {HIDDEN}.{table})"
             rows = all_rows(without, paths, old_paths, day)
         return rows
 

@@ -1,4 +1,8 @@
-"""The rows of a capture that a selection leaves, as they come: what its views are to a lake."""
+"""The rows of a capture that a selection leaves, as they come: what its views are to a lake.
+
+A row is gone before the name is known that a producer or consumer gets later, which was opened
+before the capture: of those a lake has more rows, and never fewer.
+"""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any

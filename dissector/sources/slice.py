@@ -18,6 +18,8 @@ from dissector.sources.packet_blocks import PacketWriter, Progress, packet_block
 from dissector.sources.rings import Chain
 
 _OPENING_OR_CLOSING: Final = 7  # FIN, SYN, RST
+_ACK: Final = 16
+_SYN_ACK: Final = 18
 
 
 def flows_of(client: Endpoint, broker: Endpoint, direction: str = "") -> tuple[FlowKey, ...]:
@@ -29,7 +31,7 @@ def flows_of(client: Endpoint, broker: Endpoint, direction: str = "") -> tuple[F
 
 class FlowSpan(NamedTuple):
     """A time in which packets of a flow are wanted, also those without payload; is_flagged: of them
-    those that open or close a connection."""
+    those that open or close a connection, the acknowledgement of the SYN-ACK too."""
 
     flow: FlowKey
     first_ns: int
@@ -51,6 +53,7 @@ class PacketSelection:
         self._firsts: dict[FlowKey, list[int]] = {}
         self._lasts: dict[FlowKey, list[int]] = {}
         self._merged: dict[FlowKey, tuple[Int64Array, Int64Array]] = {}
+        self._answered: set[FlowSpan] = set()  # whose SYN is, and nothing came since
 
     def add(self, flow: FlowKey, first_packet: int, last_packet: int) -> None:
         """Want the packets of a frame."""
@@ -81,7 +84,28 @@ class PacketSelection:
         chosen &= segments.wire_bytes[:count] > 0
         for span in self.spans:
             chosen |= _in_span(segments, count, span)
+            if span.is_flagged:
+                chosen[self._acknowledging(segments, count, span)] = True
         return np.flatnonzero(chosen)
+
+    def _acknowledging(self, segments: SegmentColumns, count: int, span: FlowSpan) -> Int64Array:
+        """The packets of a flow that follow a SYN-ACK of its peer: they end a handshake, and its
+        round trip, also where they bring data."""
+        flags = segments.flags[:count]
+        is_answer = _in_span(segments, count, span._replace(flow=span.flow.mirrored()))
+        answers = np.flatnonzero(is_answer & (flags & _SYN_ACK == _SYN_ACK))
+        if span in self._answered:
+            answers = np.append(-1, answers)
+        if not len(answers):
+            return answers
+        is_own = _in_span(segments, count, span._replace(is_flagged=False))
+        own = np.flatnonzero(is_own & (flags & _ACK != 0))
+        following = np.searchsorted(own, answers)
+        if following[-1] == len(own):
+            self._answered.add(span)
+        else:
+            self._answered.discard(span)
+        return own[following[following < len(own)]]
 
 
 def _in_span(segments: SegmentColumns, count: int, span: FlowSpan) -> np.ndarray:

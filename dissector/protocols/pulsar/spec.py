@@ -7,7 +7,7 @@ from dissector.protocols.pulsar.facts import PulsarDecoder
 from dissector.protocols.pulsar.wire import headers
 from dissector.protocols.pulsar.wire.anonymize import PulsarAnonymizer
 from dissector.protocols.pulsar.wire.commands import COMMANDS, command_name
-from dissector.protocols.pulsar.wire.secret_fields import mended, secret_spans
+from dissector.protocols.pulsar.wire.secret_fields import mended, secret_spans, suspicious_frames
 
 
 def _new_anonymizer(keys: AnonymizerKeys) -> PulsarAnonymizer:
@@ -24,6 +24,7 @@ SPEC: Final = ProtocolSpec(
     PulsarDecoder,
     commands=tuple(command_name(command.number) for command in COMMANDS),
     secret_spans=lambda frame, is_packed: secret_spans(frame),
+    suspicious=suspicious_frames,
     mended=mended,
     new_anonymizer=_new_anonymizer,
 )

@@ -23,7 +23,7 @@ from tests.dissector.evidence.test_redacted import WRAPS, retransmitted
 from tests.hard.cases import few_cases
 from tests.hard.tape import Tape, capture, dissected
 from tests.wire import packets as wire
-from tests.wire import pulsar
+from tests.wire import pulsar, tunnels
 from tests.wire.captures import Record, pcapng
 from tests.wire.fragments import fragments
 from tests.wire.secrets import Garden, cursus_tape, pulsar_tape
@@ -173,7 +173,27 @@ def test_a_fragment_that_comes_once_more_later_holds_what_its_packet_holds() -> 
     assert first == {n: bytes(255 - each for each in pieces[n][20:]) for n in range(len(pieces))}
     kept.start_block()
     add(len(pieces) + 1)
-    assert dict(kept.contents(assembled[:0])) == {len(pieces) + 1: first[1]}
+    assert dict(kept.contents(assembled[:0])) == first | {len(pieces) + 1: first[1]}
+
+
+def test_what_a_fragment_holds_reaches_the_packet_around_it_in_an_earlier_block() -> None:
+    inner = fragments(wire.ipv4(wire.udp(bytes(range(200)), 5, 6), protocol=17), [96])
+    kept = ip_fragments.TracedFragments()
+    held: dict[int, bytes] = {}
+    for number, piece in enumerate(inner):
+        kept.start_block()
+        for part, each in enumerate(fragments(tunnels.over_ip(piece, 4), [80], 50 + number)):
+            data = memoryview(bytearray(each))
+            kept.add(data, Place(0, len(each), NO_END, 0, 1, 10 * number + part, 0))
+        start, end, _ = kept.rebuilt
+        view = memoryview(bytearray(kept.assembled))
+        kept.add(view, Place(start + 20, end, NO_END, 0, 1, 10 * number + 1, 1))
+        assembled = np.frombuffer(bytes(kept.assembled), np.uint8).copy()
+        for whole in kept.wholes[1:]:  # the inner packet; that around it is not changed but by it
+            assembled[whole.payload : whole.end] ^= 0xFF
+        held |= dict(kept.contents(assembled))
+    parts = [held[0] + held[1], held[10] + held[11]]
+    assert parts == [piece[:20] + bytes(255 - each for each in piece[20:]) for piece in inner]
 
 
 # What holds a secret is hidden in the rows of the original, and then like others.

@@ -43,14 +43,20 @@ def engine(lake: Lake) -> Iterator[Sandbox]:
         yield opened
 
 
-def chosen(engine: Sandbox, **asked: object) -> selecting.Chosen:
+def chosen(engine: Sandbox, part: Sandbox | None = None, **asked: object) -> selecting.Chosen:
     wanted = selecting.Filters(**asked)  # type: ignore[arg-type]
-    return selecting.choose(engine, wanted)
+    return selecting.choose(engine, wanted, part=part)
 
 
-def picked(engine: Sandbox, **asked: object) -> set[int]:
+def picked(engine: Sandbox, part: Sandbox | None = None, **asked: object) -> set[int]:
     """Numbers of the frames that are selected themselves."""
-    return {*chosen(engine, **asked).of_role(selecting.SELECTED)}
+    return {*chosen(engine, part, **asked).of_role(selecting.SELECTED)}
+
+
+def picked_of(lake: Lake, engine: Sandbox, selection: Selection, **asked: object) -> set[int]:
+    """The same of a part of the capture."""
+    with sandbox_over(lake, selection=selection, has_ready_views=False) as part:
+        return picked(engine, part=part, selection=selection, **asked)
 
 
 def commands(engine: Sandbox, numbers: list[int]) -> list[str]:
@@ -61,20 +67,35 @@ def commands(engine: Sandbox, numbers: list[int]) -> list[str]:
     return [row["command"] for row in found]
 
 
-def test_conditions_narrow_each_other(engine: Sandbox) -> None:
+def test_conditions_narrow_each_other(lake: Lake, engine: Sandbox) -> None:
     hundred = picked(engine, frames=[(1, 100)])
     assert hundred == {*range(1, 101)}
     topics = Asked(topics=["j24"]).selection()
-    some = picked(engine, frames=[(1, 100)], selection=topics)
+    some = picked_of(lake, engine, topics, frames=[(1, 100)])
     assert 0 < len(some) < 100 and some < hundred
     with pytest.raises(UsageError, match="nothing was written"):
         picked(engine, connections=[7])
     with pytest.raises(UsageError, match="nothing was written"):
-        picked(engine, selection=Selection(subscriptions=("it's none",)))
+        picked_of(lake, engine, Selection(subscriptions=("it's none",)))
     client = engine.rows("SELECT client_ip, client_port FROM connections")[0]
     own = Selection(clients=(Client.of(f"{client['client_ip']}:{client['client_port']}"),))
     theirs = engine.rows("SELECT frame_no FROM frames WHERE connection_id = 0")
-    assert picked(engine, selection=own) == {row["frame_no"] for row in theirs}
+    assert picked_of(lake, engine, own) == {row["frame_no"] for row in theirs}
+
+
+def test_frames_are_chosen_by_names_that_were_learnt_behind_them(tmp_path: Path) -> None:
+    """Of a producer that was opened before the capture, until it is named."""
+    whole = (UNLOAD.parent / "java-j28_compaction.pcap").read_bytes()
+    at = 24
+    for _ in range(60):
+        at += 16 + int.from_bytes(whole[at + 8 : at + 12], "little")
+    (tmp_path / "cut.pcap").write_bytes(whole[:24] + whole[at:])
+    land_chain(Chain((str(tmp_path / "cut.pcap"),), "cut"), tmp_path / "lake", Options())
+    selection = Asked(topics=["j28"]).selection()
+    with open_lake(tmp_path / "lake") as lake, sandbox_over(lake) as engine:
+        frames = picked_of(lake, engine, selection)
+        named = engine.rows("SELECT frame_no FROM frames WHERE topic LIKE '%/j28'")
+    assert len(frames) > len(named) + 10 and frames > {row["frame_no"] for row in named}
 
 
 def test_the_slowest_are_pairs(engine: Sandbox) -> None:
@@ -100,7 +121,7 @@ def test_few_packets_show_the_same(engine: Sandbox) -> None:
     selection = chosen(engine, finding="lost_receipt")
     part = cutting.cut(engine, CHAIN, selection, Options(), has_permits=False)
     assert (part.selected, part.differing) == (5, 0)
-    assert len(part.taken) == 25 and set(part.levels.values()) == {cutting.FRAMES_ONLY}
+    assert len(part.taken) == 26 and set(part.levels.values()) == {cutting.FRAMES_ONLY}
     assert list(part.taken) == sorted(set(part.taken))
     with cutting.reread(part.data, Options()) as (_, alone):
         roles = cutting.roles_in(alone, part.taken, engine, selection)
@@ -114,6 +135,25 @@ def test_more_packets_are_taken_where_few_say_something_else(engine: Sandbox) ->
     part = cutting.cut(engine, CHAIN, selection, Options(), has_permits=True)
     assert part.differing == 0 and part.levels == {0: cutting.WHOLE}
     part.data.close()
+
+
+ROUND_TRIPS = "SELECT client_port, first_ts_ns, handshake_rtt_ns FROM connections ORDER BY ALL"
+# A handshake that is whole, one that data ended, several connections, some without an opening.
+OPENED = ("java-j24_unload", "java-j12_nack", "../cursus/go-group_rebalance_two_consumers")
+
+
+@pytest.mark.parametrize("name", OPENED)
+def test_round_trips_of_networks_are_those_of_the_capture(name: str, tmp_path: Path) -> None:
+    chain = Chain((str(UNLOAD.parent / f"{name}.pcap"),), "x")
+    land_chain(chain, tmp_path / "lake", Options())
+    with open_lake(tmp_path / "lake") as lake, sandbox_over(lake) as whole:
+        selection = chosen(whole, frames=[(1, 5)])
+        part = cutting.cut(whole, chain, selection, Options(), has_permits=False)
+        connections = ", ".join(map(str, part.levels))
+        before = ROUND_TRIPS.replace("ORDER", f"WHERE connection_id IN ({connections}) ORDER")
+        with cutting.reread(part.data, Options()) as (_, alone):
+            assert alone.rows(ROUND_TRIPS) == whole.rows(before) != []
+        part.data.close()
 
 
 def test_sentences_of_packets_name_nothing(engine: Sandbox) -> None:

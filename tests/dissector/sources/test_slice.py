@@ -4,12 +4,14 @@ import io
 from pathlib import Path
 
 import dpkt
+import numpy as np
 import pytest
 
 from dissector.capture.reader import PCAPNG, capture_format
 from dissector.endpoints import Endpoint, FlowKey
+from dissector.packet.columns import SegmentColumns
 from dissector.sources.rings import chains
-from dissector.sources.slice import PacketSelection, write_slice
+from dissector.sources.slice import FlowSpan, PacketSelection, write_slice
 from tests.wire.captures import Record, pcap
 from tests.wire.packets import BROKER, BROKER_PORT, CLIENT, CLIENT_PORT, segment
 
@@ -92,3 +94,25 @@ def test_nothing_wanted_is_an_empty_capture(capture: Path) -> None:
     (chain,) = chains([str(capture)], "none").chains
     assert write_slice(chain, PacketSelection(), sink) == 0
     assert capture_format(sink.getvalue()) == PCAPNG
+
+
+@pytest.mark.parametrize("is_cut", [False, True], ids=["one block", "a block each"])
+def test_what_ends_a_handshake_is_taken_along(is_cut: bool) -> None:
+    syn, ack, push = 2, 16, 24
+    steps = ((True, syn), (False, syn | ack), (True, ack), (True, ack), (False, ack), (True, push))
+    columns = SegmentColumns.new(len(steps), 0)
+    for row, (to_broker, flag) in enumerate(steps):
+        flow = TO_BROKER if to_broker else TO_BROKER.mirrored()
+        for name, value in {**flow._asdict(), "flags": flag, "packet": row + 1}.items():
+            getattr(columns, name)[row] = value
+    wanted = PacketSelection()
+    wanted.spans += [FlowSpan(each, 0, 9, True) for each in (TO_BROKER, TO_BROKER.mirrored())]
+    size = 1 if is_cut else len(steps)
+    taken = [
+        start + row
+        for start in range(0, len(steps), size)
+        for row in wanted.rows(
+            SegmentColumns(np.ascontiguousarray(columns.matrix[:, start : start + size])), size
+        ).tolist()
+    ]
+    assert taken == [0, 1, 2]

@@ -11,14 +11,26 @@ from typing import Final
 
 import numpy as np
 
+from dissector.blocks import ByteArray, Int64Array
 from dissector.codecs.compression import Decompressor, UnpackResult
 from dissector.codecs.crc32c import crc32c
 from dissector.codecs.redaction import behind_hole, last_word, merged, secrets
 from dissector.codecs.secret_keys import Span
+from dissector.codecs.suspicious_texts import suspicious
 from dissector.limits import MAX_ENTRY_BYTES
-from dissector.protocols.pulsar.wire.contents import spans_of_field
+from dissector.protocols.pulsar.wire.contents import is_secret_field, spans_of_field
 from dissector.protocols.pulsar.wire.details import text_of
-from dissector.protocols.pulsar.wire.frame_fields import FrameFields, Kind, field_named
+from dissector.protocols.pulsar.wire.frame_fields import (
+    CODEC,
+    END,
+    FIELD,
+    FROM,
+    KIND,
+    WITHIN,
+    FrameFields,
+    Kind,
+    field_named,
+)
 
 _SHOWN_HEAD_BYTES: Final = 10  # two lengths and the command's type
 _OF_CREDENTIALS: Final = frozenset(
@@ -77,6 +89,46 @@ def secret_spans(frame: bytes) -> list[Span]:
     elif is_cut:
         spans.append((last_word(frame, first), len(frame)))
     return merged(spans)
+
+
+def suspicious_frames(data: ByteArray, bounds: Int64Array) -> np.ndarray:
+    """Which of many whole frames can hold a secret: all that do, hardly one that does not. They are
+    read at once, and so are their texts searched; see `ProtocolSpec`."""
+    starts, sizes, _ = bounds
+    # A length that contradicts the frame's is judged by itself, and a command that is cut.
+    lengths = (_numbers(data, starts), _numbers(data, starts + 4))
+    is_wanted: np.ndarray = (sizes < 8) | (4 + lengths[0] != sizes) | (8 + lengths[1] > sizes)
+    for rows in _fields().of_frames(data, bounds):
+        kinds, fields = rows[:, KIND], rows[:, FIELD]
+        frames = np.searchsorted(starts, rows[:, FROM], "right") - 1
+        is_judged = np.isin(kinds, (Kind.BROKEN, Kind.PACKED))
+        is_judged |= (kinds == Kind.PAYLOAD) & (rows[:, CODEC] != 0)
+        is_judged |= (kinds == Kind.REST) & (rows[:, WITHIN] != 0)
+        is_judged |= np.isin(fields, [each for each in np.unique(fields) if _is_secret(each)])
+        is_text = ~is_judged & ((fields >= 0) | np.isin(kinds, _OF_ENTRIES))
+        places = rows[is_text][:, [FROM, END]].tolist()
+        texts = [data[start:end].tobytes() for start, end in places]
+        is_wanted[frames[is_text][suspicious(texts)]] = True
+        is_key = (kinds[is_text] == Kind.KEY).nonzero()[0].tolist()
+        keys = [row for row in is_key if is_secret_field("KeyValue", "value", text_of(texts[row]))]
+        is_wanted[frames[is_text][keys]] = True
+        is_wanted[frames[is_judged]] = True
+    return is_wanted
+
+
+def _numbers(data: ByteArray, starts: Int64Array) -> Int64Array:
+    """Numbers of four bytes, most significant first."""
+    places = np.minimum(starts[:, None] + np.arange(4), len(data) - 1)
+    numbers: Int64Array = data[places] @ np.array([1 << 24, 1 << 16, 1 << 8, 1])
+    return numbers
+
+
+def _is_secret(field: int) -> bool:
+    """Whether a field of a row is one that is secret whatever it holds."""
+    if field < 0:
+        return False
+    message, name = field_named(field)
+    return is_secret_field(message, name) or (not name and message in _OF_CREDENTIALS)
 
 
 def mended(frame: bytes, hidden: bytes) -> bytes:

@@ -4,6 +4,7 @@ import random
 
 import cramjam
 import crc32c
+import numpy as np
 import pytest
 
 from dissector.protocols.pulsar.spec import SPEC
@@ -77,3 +78,25 @@ def test_damage_never_raises_and_what_is_cut_is_hidden() -> None:
             damaged = bytearray(frame)
             damaged[chance.randrange(len(frame))] ^= 1 << chance.randrange(8)
             assert len(hide_in_frame(bytes(damaged))) == len(frame)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_of_many_frames_all_that_hold_a_secret_are_told_and_hardly_another(seed: int) -> None:
+    """Told at once, of frames behind each other: what `secret_spans` finds in each by itself."""
+    garden, chance = Garden(seed), random.Random(seed)
+    frames = [garden.command(name) for name in ("CONNECT", "PRODUCER", "SUBSCRIBE", "ERROR")]
+    key = {"properties": [{"key": "password", "value": "plain"}]}
+    pair = [({}, b"plain"), (key, b"x")]
+    frames += [pulsar.send(b"a secret is here: password=" + garden.secret().encode())]
+    frames += [pulsar.send(pulsar.batch(pair), metadata_fields={"num_messages_in_batch": 2})]
+    frames += [pulsar.send(b"x", metadata_fields={"compression": "LZ4", "uncompressed_size": 9})]
+    frames += [b"\0\0\0\x05\0\0\0\x09\x08\x02\x08", b"\0\0\0\2\0\0", frames[0][:-1] + b"\xff"]
+    frames += [pulsar.send(b"number %d" % number) for number in range(400)]
+    chance.shuffle(frames)
+    ends = np.cumsum([len(frame) for frame in frames])
+    sizes = np.array([len(frame) for frame in frames])
+    data = np.frombuffer(bytearray(b"".join(frames)), np.uint8)
+    told = SPEC.suspicious(data, np.stack([ends - sizes, sizes, ends]))
+    found = [bool(SPEC.secret_spans(frame, False)) for frame in frames]
+    assert not np.any(np.array(found) & ~told)
+    assert sum(found) >= 6 and told.sum() <= 10
