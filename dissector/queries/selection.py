@@ -12,7 +12,8 @@ a text.
 What a row means may depend on others: a balance lasts until the next change, and an entry that was
 stored may be delivered later, or to another client. Queries of such things read `permits_around`
 and its like, the rows of all times (`deliveries_around`: and of all clients), and count by
-`functions` what of them lies in the time.
+`functions` what of them lies in the time; what is of no topic, as the clock of a client, they read
+from `whole_exchanges` and its like.
 """
 
 import re
@@ -35,6 +36,7 @@ OPENED: Final = ("producers", "consumers")
 # Of these there are also the rows around what is selected, under a name that ends so.
 WITH_ROWS_AROUND: Final = ("permits", "deliveries", "frames", "exchanges", "acks")
 AROUND: Final = "_around"
+WHOLE: Final = "whole_"  # so begin the names of tables with all rows
 _DOMAINS: Final = ("persistent://", "non-persistent://")
 _DEFAULT: Final = "persistent://public/default/"
 _NS_PER_S: Final = 1_000_000_000
@@ -140,7 +142,7 @@ class Selection(NamedTuple):
     @property
     def has_rows_around(self) -> bool:
         """Whether rows are left out that decide what others mean."""
-        return self.is_of_time or bool(self.clients)
+        return not self.is_everything
 
     @property
     def is_of_names(self) -> bool:
@@ -301,7 +303,7 @@ class Selection(NamedTuple):
         whole = dict(tables)
         chosen = [name for name in (*TIMED, *LASTING, *OPENED) if name in whole]
         for name, query in whole.items():
-            yield f"whole_{name}" if name in chosen else name, query
+            yield f"{WHOLE}{name}" if name in chosen else name, query
         if self.clients:
             source = "legs" if "legs" in whole else "connections"
             yield "client_connections", _CLIENT_CONNECTIONS.format(source)
@@ -318,7 +320,7 @@ class Selection(NamedTuple):
             if name == LASTING[0] and self.is_of_names:
                 yield "spoken_connections", _ALSO_MOVED if "moved" in whole else _SPOKEN
             yield name, self._rows_of(name, columns(name))
-            if name in around and self.has_rows_around:
+            if name in around:
                 yield f"{name}{AROUND}", around[name]._rows_of(name, columns(name))
 
     def _rows_of(self, name: str, columns: Sequence[str]) -> str:

@@ -15,10 +15,17 @@ from tests.dissector.lake.samples import landed
 from tests.dissector.observed import CASES, name_of
 from tests.reports import reported
 
-SECTIONS = ("coverage", "permit_utilization", "publish_to_delivery", "redelivery", "findings")
-RULES = frozenset(("V09", "V18", "V19"))
+SECTIONS = (
+    "coverage", "send_latency", "permit_utilization", "publish_to_delivery", "redelivery",
+    "checksum_failures", "ack_latency", "requests", "connecting", "findings",
+)  # fmt: skip
+RULES = frozenset(("V09", "V15", "V18", "V19"))
 SEEDS = examples(4, 1)
-# Stalls, limits of unacknowledged messages, closed consumers, batches, lost packets.
+CAUSES = (
+    "migrated", "seek", "terminated", "refused", "opened_again", "not_opened_again", "unknown",
+)  # fmt: skip
+# Stalls, limits of unacknowledged messages, closed consumers, batches, lost packets and sends that
+# were repeated, batches that waited in their clients.
 SAMPLES = (
     "pulsar-apache/java-j40_slow_consumer.pcap",
     "pulsar-apache/java-j17_blocked_unacked.pcap",
@@ -26,6 +33,7 @@ SAMPLES = (
     "pulsar-apache/go-g02_batch_zstd-bem.pcap",
     "pulsar-apache/mut-loss1-java-j24_unload.pcap",
     "pulsar-apache/java-j12_nack_batch_index.pcap",
+    "pulsar-apache/java-j03_batch_lz4.pcap",
 )
 ALL = tuple(name for name in map(name_of, CASES) if name.startswith("pulsar"))
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
@@ -59,6 +67,8 @@ def sums(report: Report) -> dict[str, float]:
     """What the parts of the time add up to."""
     permits, stored = report["permit_utilization"], report["publish_to_delivery"]["total"]
     again = report["redelivery"]["total"]
+    sends, connecting = report["send_latency"]["total"], report["connecting"]["total"]
+    closed = connecting["closed_by_broker"]
     consumers = permits["by_consumer"]
     return {
         "observed": sum(row["observed_ms"] or 0 for row in consumers),
@@ -71,7 +81,31 @@ def sums(report: Report) -> dict[str, float]:
         "undelivered": stored["undelivered"] or 0,
         "asked after": again["asked_after_ms"]["count"] or 0,
         "came after": again["came_after_ms"]["count"] or 0,
+        "published": sends["published"] or 0,
+        "logical": (sends["logical_latency_ms"] or {"count": 0})["count"],
+        "application": (sends["application_ms"] or {"count": 0})["count"],
+        "sends passed over": sends["passed_over"] or 0,
+        "deliveries passed over": report["ack_latency"]["total"]["passed_over"] or 0,
+        "confirmed mismatches": report["checksum_failures"]["total"]["confirmed_by_peer"] or 0,
+        "opened": connecting["opened"],
+        "in vain": connecting["not_established"],
+        "chains": connecting["chains"],
+        **{f"closed {name}": count for name, count in closed.items()},
+        **{f"closed as {name}": connecting["closed_by_cause"].get(name, 0) for name in CAUSES},
     }  # fmt: skip
+
+
+def longest(report: Report) -> dict[str, float]:
+    """What was longest: it was so in the part that has it, too."""
+    sends, connecting = report["send_latency"]["total"], report["connecting"]["total"]
+    times = {
+        "logical": sends["logical_latency_ms"],
+        "application": sends["application_ms"],
+        "round trip": connecting["network_round_trip_ms"],
+        "chain": connecting["chain_ms"],
+    }
+    known = {name: spread["max"] or 0 for name, spread in times.items() if spread is not None}
+    return {**dict.fromkeys(times, 0), **known}
 
 
 def stalls(report: Report) -> set[tuple[Any, ...]]:
@@ -87,6 +121,8 @@ def test_parts_of_the_time_add_up_to_the_whole(name: str, tmp_path: Path) -> Non
     expected = sums(whole)
     found = {key: sum(sums(part)[key] for part in parts) for key in expected}
     assert found == pytest.approx(expected, rel=1e-3, abs=0.01)
+    times = longest(whole)
+    assert {key: max(longest(part)[key] for part in parts) for key in times} == times
     assert set().union(*map(stalls, parts)) == stalls(whole)
     for part in parts:  # a step in which a part ends has a part of its changes
         for point in backlog(part)[1:-1]:
