@@ -11,7 +11,9 @@ FROM units;
 
 -- twins: a connection whose frames another one has, too: the broker's leg of a proxied pair
 -- materialized
-SELECT capture, connection_id FROM legs WHERE leg = 'broker' AND twin_connection_id IS NOT NULL;
+SELECT capture, connection_id
+FROM whole_legs
+WHERE leg = 'broker' AND twin_connection_id IS NOT NULL;
 
 -- other_legs: a twin that is no second capture of a connection: rules ask the other leg of the pair
 -- materialized
@@ -287,7 +289,7 @@ later AS (
   FROM attempts
   WHERE
     place = 1 AND first_attempt = 1 AND answered_ns >= first_sent_ns
-    AND is_selected(floor_div(first_sent_ns, 1000))
+    AND selects_sends() AND is_selected(floor_div(first_sent_ns, 1000))
 )
 SELECT * FROM settled
 UNION ALL
@@ -462,7 +464,7 @@ FROM begun AS b;
 -- A chain is what one client asked for one topic, and the CONNECT of the connection on which it
 -- then opened it, if that lies in between; PRODUCER and SUBSCRIBE end a chain when they succeed. A
 -- step as old as two minutes belongs to another attempt: clients wait a minute at most between two.
--- A chain is of the time in which it began. CONNECT names no topic, and is of all that it leads to.
+-- A chain is of the time in which it opened something. CONNECT names no topic, and is of all that it leads to.
 WITH requests AS (
   SELECT e.*
   FROM exchanges_around AS e
@@ -544,6 +546,7 @@ summed AS (
     max(CASE WHEN n.is_open THEN n.own_connection_id END) AS connection_id,
     max(CASE WHEN n.is_open THEN n.request_command END) AS opened,
     max(CASE WHEN n.is_open THEN n.response_last_ns END) AS last_ns,
+    max(CASE WHEN n.is_open THEN n.request_frame_no END) AS open_frame_no,
     max(CASE WHEN n.is_open THEN n.response_frame_no END) AS response_frame_no,
     sum(CASE WHEN n.request_command IN ('LOOKUP', 'PARTITIONED_METADATA') THEN n.took_ns END)
       AS lookup_ns,
@@ -570,7 +573,10 @@ SELECT
   END AS request_frame_no,
   s.response_frame_no
 FROM summed AS s
-WHERE s.last_ns >= s.first_ns AND is_selected(floor_div(s.first_ns, 1000));
+SEMI JOIN exchanges AS e
+  ON e.own_capture = s.capture AND e.own_connection_id = s.connection_id
+  AND e.request_frame_no = s.open_frame_no
+WHERE s.last_ns >= s.first_ns;
 
 -- attempts_to_connect: a connection, and whether it came to nothing
 -- That is one without a handshake and without a byte of payload either. Where nothing of the client

@@ -38,6 +38,21 @@ SAMPLES = (
 ALL = tuple(name for name in map(name_of, CASES) if name.startswith("pulsar"))
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 Report = Mapping[str, Any]
+# Lists of which a row says what a report of its names alone says.
+ROWS = (
+    ("send_latency", "by_topic", ("topic",)),
+    ("send_latency", "by_client", ("client_ip",)),
+    *(
+        (section, "by_subscription", ("topic", "subscription"))
+        for section in ("ack_latency", "publish_to_delivery", "permit_utilization")
+    ),
+)
+# A transaction that is aborted, a client with two topics, and entries that never came.
+OF_NAMES = (
+    "pulsar-apache/go-g06_txn-bem.pcap",
+    "pulsar/tap-mirror-saga.pcap",
+    "pulsar-live/live-paused.pcap",
+)
 
 
 def reports(name: str, folder: Path) -> tuple[Report, list[Report]]:
@@ -168,3 +183,29 @@ def test_what_another_client_got_came(tmp_path: Path) -> None:
     report = reported(lake, tmp_path / "report", clients=("127.0.0.1:58976",), sections=SECTIONS)
     total = report["publish_to_delivery"]["total"]
     assert (total["deliveries"], total["stored"], total["undelivered"]) == (15, 20, 0)
+
+
+@pytest.mark.parametrize("name", ALL if LOOKS_AT_ALL else OF_NAMES)
+def test_a_name_says_what_its_row_in_the_whole_says(name: str, tmp_path: Path) -> None:
+    lake = landed(tmp_path, (name,))
+    whole = reported(lake, tmp_path / "whole", sections=SECTIONS, rules=RULES)
+    made: dict[str, Report] = {}
+    for section, listed, keys in ROWS:
+        for row in whole[section][listed]:
+            names = {key: (row[key],) for key in keys if row[key]}
+            if len(names) < len(keys):
+                continue
+            place = repr(names)
+            if place not in made:
+                made[place] = reported(
+                    lake, tmp_path / f"report-{len(made)}", sections=SECTIONS, rules=RULES,
+                    tell=lambda _: None, topics=names.get("topic", ()),
+                    subscriptions=names.get("subscription", ()), clients=names.get("client_ip", ()),
+                )  # fmt: skip
+            total = made[place][section]["total"]
+            common = row.keys() & total.keys()
+            assert {name: total[name] for name in common} == {name: row[name] for name in common}
+    assert made
+    for part in made.values():
+        for chain in part["connecting"]["slowest_chains"]:
+            assert chain in whole["connecting"]["slowest_chains"]
