@@ -163,8 +163,8 @@ def shared_views(*, has_rows_around: bool = False) -> tuple[SharedView, ...]:
     """
     files = ("shared_views.sql", "permits.sql", "consuming.sql", "subjects.sql")
     if has_rows_around:
-        files = (*files[:3], "around.sql", files[3])
-        return tuple(each for file in files for view in views(file) for each in _both(view))
+        ordered = (*files[:3], "around.sql", files[3])
+        return tuple(each for file in ordered for view in views(file) for each in _both(view))
     return tuple(
         view._replace(query=_WHOLE.sub("", view.query.replace(AROUND, "")))
         for file in files

@@ -177,6 +177,15 @@ def test_a_consumer_that_was_closed_before_is_not_observed(tmp_path: Path) -> No
     assert part["permit_utilization"]["total"]["observed_ms"] in (0, None)
 
 
+def test_a_consumer_that_has_granted_nothing_yet_was_opened(tmp_path: Path) -> None:
+    """The third one of the sample subscribes just before, and grants behind."""
+    lake = landed(tmp_path, ("pulsar-apache/java-j24_unload.pcap",))
+    until = "2026-11-21T09:47:47.162949"
+    part = reported(lake, tmp_path / "report", until=until, sections=SECTIONS, rules=RULES)
+    total = part["permit_utilization"]["total"]
+    assert (total["consumers"], total["not_judged"]["baseline_unknown"]) == (3, 0)
+
+
 def test_what_another_client_got_came(tmp_path: Path) -> None:
     """Of two consumers of the subscription one ends, and the other one gets the rest."""
     lake = landed(tmp_path, ("pulsar/fake-f13_failover_two_clients.pcap",))
