@@ -28,6 +28,7 @@ def reported(
     since: str | None = None,
     until: str | None = None,
     topics: tuple[str, ...] = (),
+    subscriptions: tuple[str, ...] = (),
     clients: tuple[str, ...] = (),
     exact: bool = False,
     rules: frozenset[str] = EVERY_RULE,
@@ -36,8 +37,9 @@ def reported(
 ) -> dict[str, Any]:
     """What report.json says about a lake. rules: those that are asked, none for all."""
     scope = pipeline.Scope(
-        captures, Asked(since, until, topics, clients=clients).selection(), exact, sections, rules
-    )
+        captures, Asked(since, until, topics, subscriptions, clients).selection(), exact, sections,
+        rules,
+    )  # fmt: skip
     words = pipeline.ReportProgress(tell, lambda *_: None)
     pipeline.write(lake, output, engine, scope, words, has_page=False)
     content: dict[str, Any] = json.loads((output / "report.json").read_text("utf-8"))

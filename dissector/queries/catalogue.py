@@ -23,12 +23,12 @@ tally that says so keeps all rows of each capture, and of the merged ones the fi
 
 import hashlib
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from functools import cache
 from importlib import resources
 from typing import Final, NamedTuple
 
-from dissector.queries.selection import AROUND
+from dissector.queries.selection import AROUND, WHOLE
 from dissector.schemas import SCHEMA_VERSION
 
 # Names of queries that may fail begin so. What they would have found is missing then: their one row
@@ -37,8 +37,11 @@ MAY_FAIL: Final = "finding_"
 # Further columns of listed rows: their rank within their capture, and of all.
 RANKS: Final = ("rank_of_capture", "rank_of_all")
 _WORD: Final = re.compile(r"[a-z_][a-z_0-9]*")
+_WHOLE: Final = re.compile(rf"\b{WHOLE}")
 _MATERIALIZED: Final = "-- materialized\n"
 _COMMENT: Final = re.compile(r"--.*")
+# Views of which there is a second one, of the rows around what is selected, and what each reads.
+_ALSO_AROUND: Final = {"single_exchanges": "exchanges", "publishes": "single_exchanges"}
 
 
 class SharedView(NamedTuple):
@@ -160,12 +163,21 @@ def shared_views(*, has_rows_around: bool = False) -> tuple[SharedView, ...]:
     """
     files = ("shared_views.sql", "permits.sql", "consuming.sql", "subjects.sql")
     if has_rows_around:
-        return tuple(view for file in (*files[:3], "around.sql", files[3]) for view in views(file))
+        ordered = (*files[:3], "around.sql", files[3])
+        return tuple(each for file in ordered for view in views(file) for each in _both(view))
     return tuple(
-        view._replace(query=view.query.replace(AROUND, ""))
+        view._replace(query=_WHOLE.sub("", view.query.replace(AROUND, "")))
         for file in files
         for view in views(file)
     )
+
+
+def _both(view: SharedView) -> Iterator[SharedView]:
+    """A view, and that of the rows around what is selected if there is one."""
+    yield view
+    if (source := _ALSO_AROUND.get(view.name)) is not None:
+        query = view.query.replace(f"FROM {source} AS", f"FROM {source}{AROUND} AS")
+        yield view._replace(name=f"{view.name}{AROUND}", query=query)
 
 
 @cache

@@ -81,7 +81,7 @@ SELECT
 FROM received AS r
 LEFT JOIN (
   SELECT capture, connection_id, consumer_id, incarnation, max(order_no) AS last_acked
-  FROM deliveries
+  FROM deliveries_around
   WHERE outcome = 'acked'
   GROUP BY capture, connection_id, consumer_id, incarnation
 ) AS a

@@ -29,8 +29,8 @@ from dissector.queries.duckdb_engine import (
     reading,
     unreadable,
 )
-from dissector.queries.selection import AROUND, EVERYTHING, WITH_ROWS_AROUND, Selection
-from dissector.queries.tables import columns_of, table_views
+from dissector.queries.selection import AROUND, EVERYTHING, WHOLE, WITH_ROWS_AROUND, Selection
+from dissector.queries.tables import NAMED_TWICE, columns_of, table_views
 from dissector.schemas import TABLES
 
 if TYPE_CHECKING:
@@ -68,6 +68,16 @@ _OF_DAY: Final = rf"/{DAY}=(\d{{4}}-\d\d-\d\d)/[^/]+/[^/]+$"
 _END: Final = "[^/]+/[^/]+/[^/]+$"
 # The schema of what users do not see: tables that lend columns where there are no files, views.
 HIDDEN: Final = "hidden"
+# Tables of which ready views may read all rows, whatever is selected.
+_READ_WHOLE: Final = (
+    "frames",
+    "exchanges",
+    "acks",
+    "notices",
+    "connections",
+    "producers",
+    "consumers",
+)
 
 
 def ready_views() -> tuple[SharedView, ...]:
@@ -91,6 +101,10 @@ def expanded(query: str, *, has_rows_around: bool = False) -> str:
     for name in WITH_ROWS_AROUND if has_rows_around else ():
         around = f"{name}{AROUND}"
         known[around] = known[name].replace(f"lake_{name}", f"{HIDDEN}.{around}")
+    for name in (*_READ_WHOLE, *NAMED_TWICE) if has_rows_around else ():
+        table = NAMED_TWICE.get(name, name)
+        source = f"{HIDDEN}.{WHOLE}{table}"
+        known[f"{WHOLE}{name}"] = known[name].replace(f"lake_{table}", source)
     known |= {each.name: each.query for each in shared_views(has_rows_around=has_rows_around)}
     return _with_needed(query, known)
 
@@ -223,11 +237,11 @@ class Sandbox:
         for name, query in selection.views(tables.items(), lambda name: [*columns_of(name), DAY]):
             if name in tables:
                 self._connection.execute(f"CREATE VIEW {name} AS {_with_needed(query, known)}")
-            elif name.endswith(AROUND):
+                continue
+            if name.endswith(AROUND) or name.removeprefix(WHOLE) in _READ_WHOLE:
                 full = f"{HIDDEN}.{name}"
                 self._connection.execute(f"CREATE VIEW {full} AS {_with_needed(query, known)}")
-            else:
-                known[name] = query
+            known[name] = query
 
     def register(self, name: str, rows: "pa.Table") -> None:
         """A small table that users do not see."""

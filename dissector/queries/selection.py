@@ -11,8 +11,9 @@ a text.
 
 What a row means may depend on others: a balance lasts until the next change, and an entry that was
 stored may be delivered later, or to another client. Queries of such things read `permits_around`
-and its like, the rows of all times (`deliveries_around`: and of all clients), and count by
-`functions` what of them lies in the time.
+and its like, the rows of all times (`deliveries_around`: and of all clients; `exchanges_around`:
+and of the topics of a subscription), and count by `functions` what of them lies in the time; what
+is of no topic, as the clock of a client, they read from `whole_exchanges` and its like.
 """
 
 import re
@@ -35,6 +36,7 @@ OPENED: Final = ("producers", "consumers")
 # Of these there are also the rows around what is selected, under a name that ends so.
 WITH_ROWS_AROUND: Final = ("permits", "deliveries", "frames", "exchanges", "acks")
 AROUND: Final = "_around"
+WHOLE: Final = "whole_"  # so begin the names of tables with all rows
 _DOMAINS: Final = ("persistent://", "non-persistent://")
 _DEFAULT: Final = "persistent://public/default/"
 _NS_PER_S: Final = 1_000_000_000
@@ -140,7 +142,7 @@ class Selection(NamedTuple):
     @property
     def has_rows_around(self) -> bool:
         """Whether rows are left out that decide what others mean."""
-        return self.is_of_time or bool(self.clients)
+        return not self.is_everything
 
     @property
     def is_of_names(self) -> bool:
@@ -240,9 +242,12 @@ class Selection(NamedTuple):
 
     def functions(self) -> tuple[str, ...]:
         """Functions of SQL: whether a time (µs) is selected, or is not behind what is; how much of
-        one from a to b is selected; whether one from a to b, of any length, has a part in it."""
+        one from a to b is selected; whether one from a to b, of any length, has a part in it;
+        whether sends are, which name no subscription."""
+        of_sends = f"selects_sends() AS {not self.subscriptions}"
         if not self.is_of_time:
             return (
+                of_sends,
                 "is_selected(a) AS TRUE",
                 "is_not_behind(a) AS a IS NOT NULL",
                 "selected_us(a, b) AS greatest(b - a, 0)",
@@ -252,6 +257,7 @@ class Selection(NamedTuple):
         until_ns = _ENDLESS_NS if self.until_ns is None else self.until_ns
         since, until = -(-since_ns // 1000), -(-until_ns // 1000)  # as of rows
         return (
+            of_sends,
             f"is_selected(a) AS a >= {since} AND a < {until}",
             f"is_not_behind(a) AS a < {until}",
             f"selected_us(a, b) AS greatest(least(b, {until}) - greatest(a, {since}), 0)",
@@ -302,7 +308,7 @@ class Selection(NamedTuple):
         whole = dict(tables)
         chosen = [name for name in (*TIMED, *LASTING, *OPENED) if name in whole]
         for name, query in whole.items():
-            yield f"whole_{name}" if name in chosen else name, query
+            yield f"{WHOLE}{name}" if name in chosen else name, query
         if self.clients:
             source = "legs" if "legs" in whole else "connections"
             yield "client_connections", _CLIENT_CONNECTIONS.format(source)
@@ -319,11 +325,13 @@ class Selection(NamedTuple):
             if name == LASTING[0] and self.is_of_names:
                 yield "spoken_connections", _ALSO_MOVED if "moved" in whole else _SPOKEN
             yield name, self._rows_of(name, columns(name))
-            if name in around and self.has_rows_around:
-                yield f"{name}{AROUND}", around[name]._rows_of(name, columns(name))
+            if name in around:
+                rows = around[name]._rows_of(name, columns(name), is_around=True)
+                yield f"{name}{AROUND}", rows
 
-    def _rows_of(self, name: str, columns: Sequence[str]) -> str:
-        """The selected rows of a table."""
+    def _rows_of(self, name: str, columns: Sequence[str], *, is_around: bool = False) -> str:
+        """The selected rows of a table. is_around: of requests those of all topics that a selected
+        subscription is of, too: what was sent to it, and what led to it."""
         joins, conditions = "", ["1 = 1"]
         if name in TIMED:  # in µs, rounded up: no row lies between two
             limits = ("micros(r.ts) >= {}", self.since_ns), ("micros(r.ts) < {}", self.until_ns)
@@ -343,10 +351,13 @@ class Selection(NamedTuple):
             joins += f"{_within('frames')} AND frames.frame_no = r.frame_no"
         where = " AND ".join(conditions)
         if self.is_of_names and name in (*NAMED, *OPENED):
-            return self._of_names(name, columns, joins, where)
+            is_of_topics = is_around and name == "exchanges"
+            return self._of_names(
+                name, columns, f"{joins} WHERE {where}", is_of_topics=is_of_topics
+            )
         return f"SELECT r.* FROM whole_{name} AS r{joins} WHERE {where}"
 
-    def _of_names(self, name: str, columns: Sequence[str], joins: str, where: str) -> str:
+    def _of_names(self, name: str, columns: Sequence[str], rest: str, *, is_of_topics: bool) -> str:
         """Rows about the topics or one of their partitions, and the subscriptions, by a name that
         was learnt later where they have none."""
         has = set(columns_of(name))
@@ -355,21 +366,23 @@ class Selection(NamedTuple):
             if {f"{kind}_id", "incarnation"} <= has:
                 keys = (f"{kind}_id", "incarnation")
                 same = " AND ".join(f"{kind}.{key} = r.{key}" for key in keys)
-                joins = f"{_within(f'named_{kind}s AS {kind}', 'LEFT')} AND {same}{joins}"
+                rest = f"{_within(f'named_{kind}s AS {kind}', 'LEFT')} AND {same}{rest}"
                 for key in names:
                     late[key].append(f"{kind}.late_{key}")
         found = "".join(
             f", coalesce({', '.join(cells)}) AS selected_{key}" for key, cells in late.items()
         )
-        inner = f"SELECT r.*{found} FROM whole_{name} AS r{joins} WHERE {where}"
+        inner = f"SELECT r.*{found} FROM whole_{name} AS r{rest}"
         cells = ", ".join(
             f"r.selected_{column} AS {column}" if column in late else f"r.{column}"
             for column in columns
         )
         conditions = [_IS_TOPIC] if self.topics else []
         if self.subscriptions and "subscription" in late:
-            there = "SELECT subscription FROM selected_subscriptions"
-            conditions.append(f"r.selected_subscription IN ({there})")
+            there = "IN (SELECT subscription FROM selected_subscriptions)"
+            topics = f"SELECT late_topic FROM named_consumers WHERE late_subscription {there}"
+            or_topic = f" OR r.selected_topic IN ({topics})" if is_of_topics else ""
+            conditions.append(f"(r.selected_subscription {there}{or_topic})")
         elif self.subscriptions and name != "messages":
             conditions.append("1 = 0")  # producers have none
         return f"SELECT {cells} FROM ({inner}) AS r WHERE {' AND '.join(conditions) or '1 = 1'}"

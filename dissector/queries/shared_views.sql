@@ -11,7 +11,9 @@ FROM units;
 
 -- twins: a connection whose frames another one has, too: the broker's leg of a proxied pair
 -- materialized
-SELECT capture, connection_id FROM legs WHERE leg = 'broker' AND twin_connection_id IS NOT NULL;
+SELECT capture, connection_id
+FROM whole_legs
+WHERE leg = 'broker' AND twin_connection_id IS NOT NULL;
 
 -- other_legs: a twin that is no second capture of a connection: rules ask the other leg of the pair
 -- materialized
@@ -45,7 +47,7 @@ SELECT n.*
 FROM late_producers AS n
 SEMI JOIN (
   SELECT capture, connection_id, producer_id, incarnation
-  FROM exchanges
+  FROM exchanges_around
   WHERE kind = 'publish' AND (topic IS NULL OR producer_name IS NULL)
 ) AS e
   ON e.capture = n.capture AND e.connection_id = n.connection_id
@@ -153,7 +155,7 @@ FROM owned AS o;
 -- answer was. A refusal overtakes receipts; only these say that what was sent before is settled.
 WITH answered AS (
   SELECT capture, connection_id, producer_id, incarnation, max(order_no) AS last_answered
-  FROM exchanges
+  FROM exchanges_around
   WHERE
     kind = 'publish' AND request_frame_no IS NOT NULL AND outcome IN ('ok', 'dup_or_dropped')
   GROUP BY capture, connection_id, producer_id, incarnation
@@ -203,7 +205,7 @@ WITH discarded AS (
   WHERE
     d.outcome = 'discarded'
     AND EXISTS (
-      SELECT 1 FROM acks AS a
+      SELECT 1 FROM acks_around AS a
       WHERE
         a.validation_error = 'ChecksumMismatch'
         AND a.capture = coalesce(d.ack_capture, d.own_capture)
@@ -254,7 +256,7 @@ waiting AS (
     CASE WHEN p.topic IS NULL OR p.producer_name IS NULL THEN p.producer_id END AS own_producer,
     CASE WHEN p.topic IS NULL OR p.producer_name IS NULL THEN p.incarnation END AS own_incarnation,
     CASE WHEN p.outcome = 'ok' THEN p.response_last_ns END AS answered_ns
-  FROM publishes AS p
+  FROM publishes_around AS p
   JOIN units AS u ON u.capture = p.capture
   WHERE
     p.is_request AND p.attempt IS NOT NULL AND NOT (p.is_first AND p.outcome = 'ok')
@@ -285,24 +287,31 @@ later AS (
     capture, topic, producer_name, client_ip, broker_ip, first_sent_ns AS at_ns,
     try_subtract(answered_ns, first_sent_ns) AS logical_ns
   FROM attempts
-  WHERE place = 1 AND first_attempt = 1 AND answered_ns >= first_sent_ns
+  WHERE
+    place = 1 AND first_attempt = 1 AND answered_ns >= first_sent_ns
+    AND selects_sends() AND is_selected(floor_div(first_sent_ns, 1000))
 )
 SELECT * FROM settled
 UNION ALL
 SELECT *, histogram_bucket(logical_ns) AS bucket FROM later;
 
 -- publish_distances: how long after its publish time a SEND of a client began
--- sends: how many; a tap adds what it knows from before.
+-- sends: how many; a tap adds what it knows from before. Of all sends, whatever is selected: a clock
+-- is that of a client, and not of a topic or a time.
 SELECT
-  u.unit, p.client_ip, try_subtract(p.request_first_ns, p.published_ns) AS distance_ns, 1 AS sends
-FROM publishes AS p
-JOIN units AS u ON u.capture = p.capture
-WHERE p.is_request AND p.published_ns IS NOT NULL;
+  u.unit, e.client_ip,
+  try_subtract(e.request_first_ns, e.publish_time_ms * 1000000) AS distance_ns, 1 AS sends
+FROM whole_exchanges AS e
+ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
+JOIN units AS u ON u.capture = e.capture
+WHERE
+  e.kind = 'publish' AND e.outcome <> 'orphan_response'
+  AND e.publish_time_ms BETWEEN 1 AND 4102444800000;
 
 -- clocks_set_back: a client whose clock was set back
 SELECT DISTINCT u.unit, c.client_ip
-FROM notices AS n
-JOIN connections AS c ON c.capture = n.capture AND c.connection_id = n.connection_id
+FROM whole_notices AS n
+JOIN whole_connections AS c ON c.capture = n.capture AND c.connection_id = n.connection_id
 JOIN units AS u ON u.capture = n.capture
 WHERE n.code = 'publish_time_back';
 
@@ -345,11 +354,11 @@ WITH several AS (
     min(p.request_first_ns) AS first_ns,
     max(CASE WHEN p.outcome IN ('ok', 'dup_or_dropped') THEN p.response_last_ns END) AS last_ns,
     max(p.attempt) AS attempts
-  FROM publishes AS p
+  FROM publishes_around AS p
   JOIN units AS u ON u.capture = p.capture
   SEMI JOIN (
     SELECT topic, producer_name, sequence_id
-    FROM publishes
+    FROM publishes_around
     WHERE attempt > 1 AND producer_id IS NOT NULL
   ) AS r
     ON r.topic = p.topic AND r.producer_name = p.producer_name AND r.sequence_id = p.sequence_id
@@ -455,7 +464,17 @@ FROM begun AS b;
 -- A chain is what one client asked for one topic, and the CONNECT of the connection on which it
 -- then opened it, if that lies in between; PRODUCER and SUBSCRIBE end a chain when they succeed. A
 -- step as old as two minutes belongs to another attempt: clients wait a minute at most between two.
-WITH steps AS (
+-- A chain is of the time in which it opened something. CONNECT names no topic, and is of all that it leads to.
+WITH requests AS (
+  SELECT e.*
+  FROM exchanges_around AS e
+  WHERE e.request_command IN ('PARTITIONED_METADATA', 'LOOKUP', 'PRODUCER', 'SUBSCRIBE')
+  UNION ALL
+  SELECT e.*
+  FROM whole_exchanges AS e
+  WHERE e.request_command = 'CONNECT'
+),
+steps AS (
   SELECT
     u.unit, e.capture, e.connection_id, e.own_capture, e.own_connection_id, e.request_command,
     e.topic, e.client_ip, e.outcome, e.request_first_ns, e.response_last_ns, e.order_no,
@@ -472,11 +491,10 @@ WITH steps AS (
         e.request_frame_no ASC NULLS LAST, e.response_last_ns ASC NULLS LAST
       ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS connect_no
-  FROM single_exchanges AS e
+  FROM requests AS e
+  ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
   JOIN units AS u ON u.capture = e.capture
-  WHERE
-    e.request_command IN ('CONNECT', 'PARTITIONED_METADATA', 'LOOKUP', 'PRODUCER', 'SUBSCRIBE')
-    AND e.request_first_ns IS NOT NULL
+  WHERE e.request_first_ns IS NOT NULL
 ),
 asked AS (
   SELECT
@@ -528,6 +546,7 @@ summed AS (
     max(CASE WHEN n.is_open THEN n.own_connection_id END) AS connection_id,
     max(CASE WHEN n.is_open THEN n.request_command END) AS opened,
     max(CASE WHEN n.is_open THEN n.response_last_ns END) AS last_ns,
+    max(CASE WHEN n.is_open THEN n.request_frame_no END) AS open_frame_no,
     max(CASE WHEN n.is_open THEN n.response_frame_no END) AS response_frame_no,
     sum(CASE WHEN n.request_command IN ('LOOKUP', 'PARTITIONED_METADATA') THEN n.took_ns END)
       AS lookup_ns,
@@ -554,15 +573,26 @@ SELECT
   END AS request_frame_no,
   s.response_frame_no
 FROM summed AS s
+SEMI JOIN exchanges AS e
+  ON e.own_capture = s.capture AND e.own_connection_id = s.connection_id
+  AND e.request_frame_no = s.open_frame_no
 WHERE s.last_ns >= s.first_ns;
 
 -- attempts_to_connect: a connection, and whether it came to nothing
 -- That is one without a handshake and without a byte of payload either. Where nothing of the client
--- was captured its part of the handshake is not known.
+-- was captured its part of the handshake is not known. is_seen: its opening was captured. One that
+-- lasts beyond the time that is selected was opened, and closed, when that happened.
 SELECT
   c.capture, c.connection_id, c.client_ip, c.broker_ip, c.broker_port, c.first_ts_ns,
-  c.handshake_rtt_ns, coalesce(c.closed_first_by = 'broker', FALSE) AS is_closed_by_broker,
-  coalesce(c.started = 'syn' AND c.first_ts_ns IS NOT NULL, FALSE) AS is_opened,
+  c.handshake_rtt_ns,
+  coalesce(c.closed_first_by = 'broker' AND is_selected(floor_div(c.last_ts_ns, 1000)), FALSE)
+    AS is_closed_by_broker,
+  coalesce(c.started = 'syn' AND c.first_ts_ns IS NOT NULL, FALSE) AS is_seen,
+  coalesce(
+    c.started = 'syn' AND c.first_ts_ns IS NOT NULL
+    AND is_selected(floor_div(c.first_ts_ns, 1000)),
+    FALSE
+  ) AS is_opened,
   c.handshake_rtt_ns IS NULL AND coalesce(c.protocol = 'none', FALSE)
     AND coalesce(c.packets_to_broker > 0, TRUE) AS is_vain
 FROM connections AS c;
@@ -618,7 +648,7 @@ WHERE r.place = 1;
 
 -- closed_subjects: a producer or consumer that the broker closed; one that it refused was never open
 -- materialized
--- cause: what the capture shows of why, the first that fits.
+-- cause: what the capture shows of why, the first that fits, at whatever time.
 SELECT
   s.capture, s.connection_id, s.what, s.topic, s.name, s.subscription, s.closed_frame_no,
   CASE
@@ -647,10 +677,10 @@ FROM (
 ) AS s
 ANTI JOIN twins AS t ON t.capture = s.capture AND t.connection_id = s.connection_id
 JOIN units AS v ON v.capture = s.capture
-LEFT JOIN frames AS f ON f.capture = s.closed_capture AND f.frame_no = s.closed_no
+LEFT JOIN frames_around AS f ON f.capture = s.closed_capture AND f.frame_no = s.closed_no
 ANTI JOIN ( -- Refused without a code.
   SELECT coalesce(response_capture, own_capture) AS capture, response_frame_no
-  FROM exchanges
+  FROM exchanges_around
   WHERE request_command IN ('PRODUCER', 'SUBSCRIBE') AND outcome = 'error'
 ) AS r ON r.capture = s.closed_capture AND r.response_frame_no = s.closed_no
 LEFT JOIN (
@@ -658,7 +688,7 @@ LEFT JOIN (
     capture, connection_id, CASE WHEN consumer_id IS NULL THEN 'producer' ELSE 'consumer' END
       AS what,
     coalesce(consumer_id, producer_id) AS number, min(frame_no) AS frame_no
-  FROM frames
+  FROM frames_around
   WHERE command = 'TOPIC_MIGRATED'
   GROUP BY 1, 2, 3, 4
 ) AS m
@@ -667,7 +697,7 @@ LEFT JOIN (
 LEFT JOIN (
   SELECT c.closed_capture, c.closed_connection_id, c.consumer_id, c.closed_no, count(*) AS seeks
   FROM consumers AS c
-  JOIN exchanges AS e
+  JOIN exchanges_around AS e
     ON e.own_capture = c.closed_capture AND e.topic = c.topic AND e.subscription = c.subscription
     AND e.request_frame_no < c.closed_no
     AND (c.capture <> c.closed_capture OR e.request_frame_no >= coalesce(c.opened_frame_no, 0))
@@ -685,7 +715,7 @@ LEFT JOIN (
       AS opened_ns,
     max(CASE WHEN e.request_command <> 'SEND' AND e.outcome = 'error' THEN e.request_last_ns END)
       AS refused_ns
-  FROM exchanges AS e
+  FROM exchanges_around AS e
   JOIN units AS u ON u.capture = e.capture
   WHERE
     e.request_command IN ('SEND', 'PRODUCER', 'SUBSCRIBE') AND e.outcome IN ('ok', 'error')
@@ -697,9 +727,10 @@ LEFT JOIN (
     coalesce(response_connection_id, own_connection_id) AS connection_id, producer_id,
     max(CASE WHEN outcome = 'error' THEN response_frame_no END) AS refused_frame_no,
     coalesce(max(CASE WHEN outcome = 'ok' THEN response_frame_no END), -1) AS granted_frame_no
-  FROM exchanges
+  FROM exchanges_around
   WHERE kind = 'publish' AND outcome IN ('ok', 'error')
   GROUP BY 1, 2, 3
 ) AS a
   ON a.capture = s.closed_capture AND a.connection_id = s.closed_connection_id AND a.producer_id = s.number
-  AND s.what = 'producer';
+  AND s.what = 'producer'
+WHERE f.ts IS NULL OR is_selected(micros(f.ts));

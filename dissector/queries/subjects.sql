@@ -100,8 +100,8 @@ JOIN pulsar_links AS l ON l.capture = p.capture AND l.connection_id = p.connecti
 -- materialized
 -- state: committed or aborted once that was answered, ending while it is asked for, end_refused, or
 -- open where no END_TXN is here. The client, the connection and the beginning are those of NEW_TXN,
--- where it is here, and of the first frame else. It is told at whatever time: what a send in it came
--- to may be decided behind the time that is selected.
+-- where it is here, and of the first frame else. It is told by all rows, whatever is selected: what a
+-- send in it came to may be decided behind the time, by frames that name no topic and no subscription.
 SELECT
   n.capture, n.txn_most_bits, n.txn_least_bits, n.connection_id, n.frame_no AS first_frame_no,
   n.first_us, n.last_us, c.client_ip, q.txn_ttl_ms AS timeout_ms,
@@ -124,19 +124,19 @@ FROM (
     min(CASE WHEN command = 'SEND' THEN topic END) AS topic,
     min(CASE WHEN command = 'SEND' THEN frame_no END) AS first_send_frame_no,
     min(CASE WHEN command = 'ACK' THEN frame_no END) AS first_ack_frame_no
-  FROM frames_around
+  FROM whole_frames
   WHERE
     txn_least_bits IS NOT NULL AND txn_most_bits IS NOT NULL AND command <> 'MESSAGE'
   GROUP BY capture, txn_most_bits, txn_least_bits
 ) AS n
-JOIN legs AS c ON c.capture = n.capture AND c.connection_id = n.connection_id
+JOIN whole_legs AS c ON c.capture = n.capture AND c.connection_id = n.connection_id
 LEFT JOIN (
   SELECT
     coalesce(a.response_capture, a.own_capture) AS capture,
     coalesce(a.response_connection_id, a.own_connection_id) AS connection_id, a.response_frame_no,
     TRY_CAST(regexp_extract(f.detail, '"txn_ttl_millis":([0-9]+)', 1) AS BIGINT) AS txn_ttl_ms
-  FROM exchanges_around AS a
-  JOIN frames_around AS f
+  FROM whole_exchanges AS a
+  JOIN whole_frames AS f
     ON f.capture = a.own_capture AND f.connection_id = a.own_connection_id
     AND f.frame_no = a.request_frame_no
   WHERE a.request_command = 'NEW_TXN'
@@ -150,8 +150,8 @@ LEFT JOIN (
     max_by(a.outcome, CASE WHEN a.outcome IS NOT NULL THEN f.frame_no END) AS outcome,
     max_by(a.error_code, CASE WHEN a.error_code IS NOT NULL THEN f.frame_no END) AS error_code,
     max(micros(f.ts)) AS asked_us, max(floor_div(a.response_last_ns, 1000)) AS ended_us
-  FROM frames_around AS f
-  LEFT JOIN exchanges_around AS a
+  FROM whole_frames AS f
+  LEFT JOIN whole_exchanges AS a
     ON a.own_capture = f.capture AND a.own_connection_id = f.connection_id
     AND a.request_frame_no = f.frame_no AND a.request_command = 'END_TXN'
   WHERE f.command = 'END_TXN' AND f.txn_least_bits IS NOT NULL
@@ -161,8 +161,8 @@ LEFT JOIN (
   AND e.txn_least_bits = n.txn_least_bits
 LEFT JOIN (
   SELECT a.capture, a.txn_most_bits, a.txn_least_bits, count(DISTINCT a.frame_no) AS acks_refused
-  FROM acks_around AS a
-  JOIN exchanges_around AS x
+  FROM whole_acks AS a
+  JOIN whole_exchanges AS x
     ON x.own_capture = a.capture AND x.own_connection_id = a.connection_id
     AND x.request_frame_no = a.frame_no AND x.kind = 'ack' AND x.outcome = 'error'
   WHERE a.txn_least_bits IS NOT NULL
@@ -171,10 +171,18 @@ LEFT JOIN (
   ON r.capture = n.capture AND r.txn_most_bits = n.txn_most_bits
   AND r.txn_least_bits = n.txn_least_bits;
 
+-- selected_transactions: such a transaction with a frame of what is selected, in or around the time
+SELECT s.*
+FROM transaction_states AS s
+SEMI JOIN frames_around AS f
+  ON f.capture = s.capture AND f.txn_most_bits = s.txn_most_bits
+  AND f.txn_least_bits = s.txn_least_bits AND f.command <> 'MESSAGE'
+WHERE reaches_selection(s.first_us, coalesce(s.ended_us, s.last_us));
+
 -- aborted_sends: a SEND in a transaction that was aborted
 -- materialized
 SELECT f.capture, f.connection_id, f.frame_no
-FROM frames_around AS f
+FROM whole_frames AS f
 JOIN units AS u ON u.capture = f.capture
 SEMI JOIN (
   SELECT v.unit, t.txn_most_bits, t.txn_least_bits

@@ -128,5 +128,4 @@ SELECT
   s.txn_least_bits, s.client_ip, s.connection_id, s.first_frame_no, s.state, s.timeout_ms,
   s.sends, s.acks, s.acks_refused, s.topic, (s.ended_us - s.first_us) / 1e3 AS lasted_ms,
   s.end_error, s.first_send_frame_no, s.first_ack_frame_no, s.end_frame_no
-FROM transaction_states AS s
-WHERE reaches_selection(s.first_us, coalesce(s.ended_us, s.last_us));
+FROM selected_transactions AS s;

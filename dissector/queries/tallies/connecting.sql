@@ -1,12 +1,13 @@
 -- connecting: connections by bucket of their handshake's round trip, storms of them, what was closed
 -- keys: bucket
--- sums: connections, opened, vain, closed, round_trips, round_trip_ns, bursts, closed_producers,
+-- sums: connections, unseen, opened, vain, closed, round_trips, round_trip_ns, bursts, closed_producers,
 --   closed_consumers
 -- least: round_trip_ns_min
 -- greatest: round_trip_ns_max, opened_within_10_s
 SELECT
   capture, CASE WHEN is_opened THEN histogram_bucket(handshake_rtt_ns) END AS bucket,
   count(*) AS connections,
+  count(CASE WHEN NOT is_seen THEN 1 END) AS unseen,
   count(CASE WHEN is_opened THEN 1 END) AS opened,
   count(CASE WHEN is_opened AND is_vain THEN 1 END) AS vain,
   count(CASE WHEN is_closed_by_broker AND NOT is_vain THEN 1 END) AS closed,
@@ -20,13 +21,13 @@ FROM attempts_to_connect
 GROUP BY ALL
 UNION ALL
 SELECT
-  capture, NULL, 0, 0, 0, 0, 0, 0, count(CASE WHEN within_10_s >= 10 THEN 1 END), 0, 0, NULL, NULL,
+  capture, NULL, 0, 0, 0, 0, 0, 0, 0, count(CASE WHEN within_10_s >= 10 THEN 1 END), 0, 0, NULL, NULL,
   max(within_10_s)
 FROM storms
 GROUP BY capture
 UNION ALL
 SELECT
-  capture, NULL, 0, 0, 0, 0, 0, 0, 0, count(CASE WHEN what = 'producer' THEN 1 END),
+  capture, NULL, 0, 0, 0, 0, 0, 0, 0, 0, count(CASE WHEN what = 'producer' THEN 1 END),
   count(CASE WHEN what = 'consumer' THEN 1 END), NULL, NULL, NULL
 FROM closed_subjects
 GROUP BY capture

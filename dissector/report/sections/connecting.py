@@ -118,7 +118,7 @@ def connecting(merged: MergedTables) -> dict[str, Any]:
         "chain_ms": numbers.timed(chains, "chains", "chain_ns"),
         "chains_with_refusals": sum(row["refused"] for row in chains),
         "not_judged": {
-            "opened_before_capture": count("connections") - count("opened"),
+            "opened_before_capture": count("unseen"),
             "request_unread": unread(merged, "setup"),
         },
     }

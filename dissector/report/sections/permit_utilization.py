@@ -124,7 +124,11 @@ def _group(consumers: list[Row]) -> Row:
 
 def _summed(consumers: list[Row]) -> Row:
     """A group of several consumers, with how many of them could not be judged."""
-    unknown = sum(not row["known_rows"] for row in consumers)
+    # One that subscribed and has granted nothing yet has no permits, which is known.
+    unknown = sum(
+        not row["known_rows"] and bool(row["unknown_rows"] or row["available_last"] is None)
+        for row in consumers
+    )
     partly = sum(bool(is_judged(row) and row["unknown_rows"]) for row in consumers)
     outside = sum(bool(row["known_rows"] and not is_judged(row)) for row in consumers)
     return {

@@ -94,3 +94,12 @@ def test_transactions_are_listed_with_what_is_in_them(capsys):
         ["(0,3)", "aborted", *aborted],
         ["(0,9)", "committed", "60000", "5", "0", "persistent://public/default/java-j_txn_long"],
     ]
+
+
+def test_a_transaction_of_a_topic_ends_although_its_end_names_none(capsys):
+    path = str(sample("go-g06_txn-bem.pcap"))
+    query = "select id, state from transactions order by id"
+    for option, name in (("--topic", "go-g06"), ("--since", "2000-01-01")):
+        assert run(["sql", "-q", option, name, path, query, "--format", "csv"]) == 0
+        rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
+        assert rows[1:] == [["(0,0)", "committed"], ["(0,1)", "aborted"]]
