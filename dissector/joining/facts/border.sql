@@ -13,7 +13,7 @@ FROM pairs SEMI JOIN going USING (c) WHERE ask IS NOT NULL AND answer IS NULL;
 -- pending_acks: acks that the broker may refuse yet, or whose transaction has not ended.
 CREATE TEMP TABLE pending_acks AS
 SELECT c, n FROM waiting WHERE asked = 'ACK' AND NOT is_given_up
-UNION SELECT c, n FROM ack_fates WHERE fate = 'ack_uncommitted';
+UNION SELECT c, n FROM ack_fates WHERE fate IS DISTINCT FROM 'ack_refused' AND ended_n IS NULL;
 
 -- open_deliveries: those of which later frames tell more.
 CREATE TEMP TABLE open_deliveries AS
@@ -26,7 +26,7 @@ UNION
 SELECT p.c, p.n FROM named_deliveries AS p JOIN received AS d USING (c, n)
 JOIN pending_acks AS a ON a.c = p.said_c AND a.n = p.said_n
 JOIN delivery_ends AS e ON e.c = p.c AND e.n = p.n
-WHERE NOT d.is_past AND e.outcome = 'acked' AND p.said_n <= e.end_n;
+WHERE NOT d.is_past AND e.outcome = 'acked';
 
 -- open_rows: frames whose exchange or delivery is not told yet; an answer waits 200 ms for its request.
 CREATE TEMP TABLE open_rows AS

@@ -79,24 +79,27 @@ WINDOW same AS (PARTITION BY g, ledger, entry ORDER BY m.n);
 -- not ended.
 CREATE TEMP TABLE ack_fates AS
 WITH endings AS (
-  SELECT k.d, q.txn_most_bits AS most, q.txn_least_bits AS least, q.txn_action, q.n
+  SELECT k.d, q.txn_most_bits AS most, q.txn_least_bits AS least, q.txn_action, q.n,
+    CASE WHEN q.command = 'END_TXN' THEN r.n ELSE q.n END AS ended_n
   FROM numbered_frames AS q JOIN numbered_connections AS k ON k.c = q.c
   LEFT JOIN pairs AS p ON p.asked = 'END_TXN' AND p.c = q.c AND p.ask = q.n
   LEFT JOIN numbered_frames AS r ON r.c = p.c AND r.n = p.answer
   WHERE q.command IN ('END_TXN', 'END_TXN_ON_SUBSCRIPTION') AND r.error_code IS NULL
 ),
 transactions AS (
-  SELECT d, most, least, arg_min(txn_action, n) AS action, min(n) AS n FROM endings
+  SELECT d, most, least, arg_min(txn_action, n) AS action, min(ended_n) AS ended_n FROM endings
   GROUP BY d, most, least
 )
-SELECT f.c, f.n, CASE WHEN r.error_code IS NOT NULL THEN 'ack_refused'
+SELECT f.c, f.n, CASE WHEN is_refused THEN 'ack_refused'
     WHEN f.txn_most_bits IS NULL OR f.txn_least_bits IS NULL OR e.action = 'COMMIT' THEN NULL
     WHEN e.action = 'ABORT' THEN 'ack_rolled_back' ELSE 'ack_uncommitted' END AS fate,
-  CASE WHEN r.error_code IS NOT NULL THEN r.n END AS refused_n, e.n AS ended_n
+  CASE WHEN is_refused THEN r.n END AS refused_n, e.ended_n
 FROM numbered_frames AS f JOIN numbered_connections AS k ON k.c = f.c
 LEFT JOIN pairs AS p ON p.asked = 'ACK' AND p.c = f.c AND p.ask = f.n
 LEFT JOIN numbered_frames AS r ON r.c = p.c AND r.n = p.answer
 LEFT JOIN transactions AS e ON e.d = k.d AND e.most = f.txn_most_bits AND e.least = f.txn_least_bits
+CROSS JOIN LATERAL (SELECT r.error_code IS NOT NULL AND coalesce(r.n < e.ended_n, true)
+  AS is_refused) AS i
 WHERE f.command = 'ACK' AND (r.error_code IS NOT NULL OR f.txn_most_bits IS NOT NULL);
 
 -- all_ack_ids: what consumers said of entries. is_only: one that is cumulative, alone in its frame.
@@ -126,22 +129,13 @@ SELECT d.c, d.n, a.n AS said_n, a.c AS said_c, a.action, a.is_discard, a.is_part
 FROM all_ack_ids AS a JOIN received AS d ON d.g = a.g AND d.ledger = a.ledger AND d.entry = a.entry
 WHERE d.has_id AND a.n > d.n AND (d.next_n IS NULL OR a.n < d.next_n)
   AND (a.ack_type IS DISTINCT FROM 'Cumulative' OR (a.is_part AND a.is_only AND NOT a.is_shared
-    AND a.c = d.c AND a.consumer_id = d.consumer_id))
+    AND a.c = d.c AND a.consumer_id = d.consumer_id AND a.x = d.x))
   AND (a.action = 'ack' OR (a.c = d.c AND a.consumer_id = d.consumer_id AND coalesce(a.is_shared,
     true)));
 
 -- named_deliveries: what counts of it, or may.
 CREATE TEMP VIEW named_deliveries AS
 SELECT * FROM said_deliveries WHERE fate IS DISTINCT FROM 'ack_refused';
-
--- refused_deliveries: those that a refused ack named, and when the answer opened them again; null if
--- it named a part of each.
-CREATE TEMP TABLE refused_deliveries AS
-SELECT c, n, max(said_n) FILTER (NOT is_part) AS said_n,
-  max(refused_n) FILTER (NOT is_part) AS refused_n
-FROM said_deliveries
-WHERE fate = 'ack_refused' AND action = 'ack' AND ack_type IS DISTINCT FROM 'Cumulative'
-GROUP BY c, n;
 
 -- counted_deliveries: of entries without an id of their own, the oldest stands for one more that is
 -- acked.
@@ -183,17 +177,134 @@ SELECT r.c, r.n, coalesce(a.first_n, r.first_n) AS said_n FROM first_reaching AS
 WHERE r.kind = 1 AND coalesce(a.first_n, r.first_n) > r.n AND (r.next_n IS NULL
   OR coalesce(a.first_n, r.first_n) < r.next_n);
 
--- batch_acks: how many messages of a batch are left after each ack that names some: bits that stay
--- 1 in all; messages_open: in all that count. What is undone before the last such ack is left again.
+-- claims: of deliveries with an ack that may not count all acks, those up to the next delivery of the
+-- entry. undone_n: when it was refused or rolled back; counts_n: from when on messages count as acked.
+-- Of cumulative acks of later entries the first, and refused ones before.
+CREATE TEMP TABLE claims AS
+WITH reaching AS (
+  SELECT d.c, d.n, a.n AS said_n, a.c AS said_c, false AS is_part, NULL::BIGINT AS batch_size,
+    NULL::BIGINT[] AS ack_set, a.txn_most_bits, a.txn_least_bits, a.fate, a.refused_n, a.ended_n
+  FROM received AS d JOIN all_ack_ids AS a ON a.c = d.c AND a.consumer_id = d.consumer_id
+    AND a.x = d.x AND a.n > d.n AND (d.next_n IS NULL OR a.n < d.next_n)
+    AND (a.ledger > d.ledger OR (a.ledger = d.ledger AND (a.entry > d.entry
+      OR (a.entry = d.entry AND NOT a.is_part))))
+  LEFT JOIN cumulative_ends AS e ON e.c = d.c AND e.n = d.n
+  WHERE a.action = 'ack' AND a.is_only AND NOT a.is_shared AND NOT a.is_discard
+    AND CASE WHEN a.ledger = d.ledger AND a.entry = d.entry THEN true
+      WHEN a.fate = 'ack_refused' THEN e.said_n IS NULL OR a.n < e.said_n
+      ELSE a.n = e.said_n END
+),
+acks_of_deliveries AS (
+  SELECT c, n, said_n, said_c, is_part, batch_size, ack_set, txn_most_bits, txn_least_bits, fate,
+    refused_n, ended_n
+  FROM said_deliveries WHERE action = 'ack' AND NOT is_discard
+  UNION ALL BY NAME FROM reaching
+)
+SELECT *,
+  CASE WHEN fate = 'ack_refused' THEN refused_n
+    WHEN fate = 'ack_rolled_back' AND ended_n > said_n THEN ended_n END AS undone_n,
+  CASE WHEN txn_most_bits IS NULL OR txn_least_bits IS NULL THEN said_n
+    WHEN fate IS NULL AND ended_n IS NOT NULL THEN greatest(said_n, ended_n) END AS counts_n
+FROM acks_of_deliveries SEMI JOIN (
+  FROM acks_of_deliveries WHERE fate IS NOT NULL OR txn_most_bits IS NOT NULL
+) AS doubtful USING (c, n);
+
+CREATE TEMP MACRO has_bit(words, bit) AS (coalesce(words[bit // 64 + 1], 0) >> (bit % 64)) & 1 = 1;
+
+-- claimed_bits: claims by the messages (bit) that they take. Of batches larger than a dissection takes
+-- (MAX_BATCH_WORDS) there is none.
+CREATE TEMP TABLE claimed_bits AS
+WITH sizes AS (
+  SELECT c, n, coalesce(max(nullif(batch_size, 0)), 64 * max(len(ack_set)), 1) AS bits
+  FROM claims GROUP BY c, n
+),
+messages AS (
+  SELECT d.c, d.n, d.ack_set AS came_set,
+    unnest(range(greatest(coalesce(d.messages, s.bits), 1))) AS bit
+  FROM received AS d JOIN sizes AS s ON s.c = d.c AND s.n = d.n
+  WHERE coalesce(d.messages, s.bits) <= 65536
+)
+SELECT m.c, m.n, m.bit, p.said_n, p.undone_n, p.counts_n, p.fate
+FROM messages AS m LEFT JOIN claims AS p ON p.c = m.c AND p.n = m.n
+  AND (NOT p.is_part OR NOT has_bit(p.ack_set, m.bit))
+WHERE coalesce(len(m.came_set), 0) = 0 OR has_bit(m.came_set, m.bit);
+
+-- claimed_left: how many messages are left of a delivery from a frame on.
+CREATE TEMP TABLE claimed_left AS
+WITH steps AS (
+  SELECT c, n, bit, at_n, sum(step) AS step FROM (
+    SELECT c, n, bit, said_n AS at_n, 1 AS step FROM claimed_bits WHERE said_n IS NOT NULL
+    UNION ALL SELECT c, n, bit, undone_n, -1 FROM claimed_bits WHERE undone_n IS NOT NULL
+  ) GROUP BY ALL
+),
+takings AS (
+  SELECT c, n, bit, at_n,
+    (sum(step) OVER (PARTITION BY c, n, bit ORDER BY at_n) > 0)::BIGINT AS is_taken FROM steps
+),
+taken AS (
+  SELECT c, n, at_n, sum(is_taken - was_taken) AS messages FROM (
+    SELECT *, coalesce(lag(is_taken) OVER (PARTITION BY c, n, bit ORDER BY at_n), 0) AS was_taken
+    FROM takings
+  ) GROUP BY ALL
+)
+SELECT t.c, t.n, t.at_n, b.messages - sum(t.messages) OVER (PARTITION BY t.c, t.n ORDER BY t.at_n)
+  AS messages_left
+FROM taken AS t JOIN (
+  SELECT c, n, count(DISTINCT bit) AS messages FROM claimed_bits GROUP BY c, n
+) AS b ON b.c = t.c AND b.n = t.n;
+
+-- set_aside: while nothing is left of a delivery but what is decided later: from begin_n to until_n;
+-- undone_by: why it is left again then. over_n: when acks that count left nothing.
+CREATE TEMP TABLE set_aside AS
+WITH turns AS (
+  SELECT c, n, at_n, messages_left = 0 AS is_aside,
+    coalesce(lag(messages_left) OVER (PARTITION BY c, n ORDER BY at_n) = 0, false) AS was_aside
+  FROM claimed_left
+),
+spans AS (
+  SELECT c, n, at_n AS begin_n, is_aside, lead(at_n) OVER (PARTITION BY c, n ORDER BY at_n) AS until_n
+  FROM turns WHERE is_aside <> was_aside
+),
+decided AS (
+  SELECT c, n, bool_and(counts) AS is_over FROM (
+    SELECT c, n, bit, coalesce(bool_or(fate IS NULL AND said_n IS NOT NULL), false) AS counts
+    FROM claimed_bits GROUP BY c, n, bit
+  ) GROUP BY c, n
+),
+given_up AS (
+  SELECT c, n, NOT bool_and(counts) AS is_given_up FROM (
+    SELECT b.c, b.n, b.bit, coalesce(bool_or(b.counts_n < d.next_n AND coalesce(b.undone_n > d.next_n,
+      true)), false) AS counts
+    FROM claimed_bits AS b JOIN received AS d ON d.c = b.c AND d.n = b.n
+    WHERE d.next_n IS NOT NULL GROUP BY b.c, b.n, b.bit
+  ) GROUP BY c, n
+)
+SELECT s.c, s.n, s.begin_n, a.c AS begin_c,
+  CASE WHEN g.is_given_up AND coalesce(d.next_n < s.until_n, true) THEN d.next_n ELSE s.until_n END
+    AS until_n,
+  CASE WHEN g.is_given_up AND coalesce(d.next_n < s.until_n, true) THEN 'ack_rolled_back'
+    ELSE u.fate END AS undone_by,
+  CASE WHEN NOT o.is_over THEN w.fate END AS waits_for
+FROM spans AS s JOIN received AS d ON d.c = s.c AND d.n = s.n
+JOIN decided AS o ON o.c = s.c AND o.n = s.n
+LEFT JOIN given_up AS g ON g.c = s.c AND g.n = s.n AND d.next_n > s.begin_n
+LEFT JOIN (SELECT DISTINCT c, n, said_n, said_c AS ac FROM claims) AS z
+  ON z.c = s.c AND z.n = s.n AND z.said_n = s.begin_n
+LEFT JOIN numbered_connections AS a ON a.c = z.ac
+LEFT JOIN (SELECT c, n, undone_n, any_value(fate) AS fate FROM claims GROUP BY c, n, undone_n) AS u
+  ON u.c = s.c AND u.n = s.n AND u.undone_n = s.until_n
+LEFT JOIN (SELECT c, n, min(fate) AS fate FROM claims
+  WHERE undone_n IS NULL AND fate IS NOT NULL GROUP BY c, n) AS w ON w.c = s.c AND w.n = s.n
+WHERE s.is_aside;
+
+-- batch_acks: of other deliveries how many messages of a batch are left after each ack that names
+-- some: bits that stay 1 in all.
 CREATE TEMP TABLE batch_acks AS
 WITH partial_acks AS (
   SELECT p.c, p.n, p.said_n, p.said_c, p.ack_set, d.ack_set AS came_set, d.cost,
-    coalesce(d.messages, nullif(p.batch_size, 0), 64 * len(p.ack_set)) AS bits, p.txn_most_bits,
-      p.txn_least_bits, p.fate,
-    coalesce(p.fate = 'ack_rolled_back' AND p.ended_n < max(p.said_n) OVER (PARTITION BY p.c, p.n),
-      false) AS is_undone
-  FROM named_deliveries AS p JOIN received AS d ON d.c = p.c AND d.n = p.n WHERE p.is_part
-    AND p.action = 'ack'
+    coalesce(d.messages, nullif(p.batch_size, 0), 64 * len(p.ack_set)) AS bits
+  FROM said_deliveries AS p JOIN received AS d ON d.c = p.c AND d.n = p.n
+  WHERE p.is_part AND p.action = 'ack' AND (p.c, p.n) NOT IN (SELECT c, n FROM claims)
 ),
 words AS (
   SELECT *, unnest(range((bits + 63) // 64)) AS w FROM partial_acks
@@ -203,19 +314,12 @@ masked AS (
     END AS mask FROM words
 ),
 narrowed AS (
-  SELECT c, n, said_n, said_c, cost, txn_most_bits, txn_least_bits, fate, is_undone, w,
-    bit_and(CASE WHEN is_undone THEN -1 ELSE coalesce(ack_set[w + 1], 0) END) OVER so_far
-      & mask & came AS word,
-    bit_and(CASE WHEN fate IS NULL THEN coalesce(ack_set[w + 1], 0) ELSE -1 END) OVER so_far
-      & mask & came AS open_word
+  SELECT c, n, said_n, said_c, cost, w,
+    bit_and(coalesce(ack_set[w + 1], 0)) OVER so_far & mask & came AS word
   FROM (SELECT *, CASE WHEN len(came_set) > 0 THEN coalesce(came_set[w + 1], 0) ELSE -1 END AS came
     FROM masked) WINDOW so_far AS (PARTITION BY c, n, w ORDER BY said_n)
 )
-SELECT c, n, said_n, said_c, any_value(txn_most_bits) AS txn_most_bits,
-  any_value(txn_least_bits) AS txn_least_bits, any_value(fate) AS fate,
-  any_value(is_undone) AS is_undone,
-  least(sum(bit_count(word))::BIGINT, any_value(cost)) AS messages_left,
-  least(sum(bit_count(open_word))::BIGINT, any_value(cost)) AS messages_open
+SELECT c, n, said_n, said_c, least(sum(bit_count(word))::BIGINT, any_value(cost)) AS messages_left
 FROM (SELECT DISTINCT * FROM narrowed) GROUP BY c, n, said_n, said_c;
 
 -- sweeps: the first frame after a delivery that asks for all of its consumer again.
@@ -240,7 +344,7 @@ SELECT c, n, sweep_n FROM (
   )
 ) WHERE NOT is_sweep AND sweep_n IS NOT NULL;
 
--- acked_ends: how each delivery ended, the first that comes.
+-- acked_ends: how each delivery ended, the first that comes. fate: of an ack that does not count.
 CREATE TEMP TABLE acked_ends AS
 WITH delivery_ways AS (
   SELECT c, n, said_n AS end_n, said_c AS end_c, CASE WHEN action = 'redeliver'
@@ -252,44 +356,70 @@ WITH delivery_ways AS (
     FROM cumulative_ends AS u JOIN ack_ids AS a ON a.c = u.c AND a.n = u.said_n
   UNION ALL SELECT c, n, said_n, said_c, 'acked' FROM batch_acks WHERE messages_left = 0
   UNION ALL SELECT c, n, sweep_n, c, 'redelivery_requested' FROM swept_deliveries
+),
+-- Of deliveries with claims: the first time that they are set aside and do not come back.
+over AS (
+  SELECT s.c, s.n, s.begin_n AS end_n, s.begin_c AS end_c, 'acked' AS outcome,
+    CASE WHEN s.until_n IS NULL THEN s.waits_for ELSE s.undone_by END AS fate
+  FROM set_aside AS s JOIN received AS d ON d.c = s.c AND d.n = s.n
+  JOIN numbered_consumers AS k ON k.c = d.c AND k.consumer_id = d.consumer_id AND k.x = d.x
+  LEFT JOIN numbered_frames AS f ON f.n = s.until_n
+  WHERE s.until_n IS NULL OR s.undone_by = 'ack_rolled_back' OR k.closed_n < s.until_n
+    OR f.last_packet > k.ended_packet
+),
+all_sweeps AS (
+  SELECT d.c, d.n, w.n AS end_n, d.c AS end_c, 'redelivery_requested' AS outcome
+  FROM (FROM received SEMI JOIN claims USING (c, n)) AS d
+  JOIN sweeps AS w ON w.c = d.c AND w.consumer_id = d.consumer_id AND w.x = d.x AND w.n > d.n
+),
+ways AS (
+  SELECT *, NULL AS fate FROM delivery_ways
+  WHERE outcome <> 'acked' OR (c, n) NOT IN (SELECT c, n FROM claims)
+  UNION ALL BY NAME FROM all_sweeps
+  UNION ALL BY NAME FROM over
 )
-SELECT c, n, min(end_n) AS end_n, arg_min(end_c, end_n) AS end_c, arg_min(outcome, end_n) AS outcome
-  FROM delivery_ways GROUP BY c, n;
+SELECT w.c, w.n, min(w.end_n) AS end_n, arg_min(w.end_c, w.end_n) AS end_c,
+  arg_min(w.outcome, w.end_n) AS outcome, arg_min_null(w.fate, w.end_n) AS fate
+FROM ways AS w LEFT JOIN set_aside AS s ON w.outcome <> 'acked' AND s.c = w.c AND s.n = w.n
+  AND w.end_n > s.begin_n AND coalesce(w.end_n < s.until_n, true)
+WHERE s.n IS NULL GROUP BY w.c, w.n;
 
 -- delivery_ends: every delivery with its end, also where only its consumer or connection ended it.
 CREATE TEMP TABLE delivery_ends AS
-WITH part_fates AS (
-  SELECT p.c, p.n, min(p.fate) AS fate FROM batch_acks AS p
-  JOIN acked_ends AS e ON e.c = p.c AND e.n = p.n AND p.said_n <= e.end_n
-  WHERE p.fate = 'ack_uncommitted' OR NOT p.is_undone GROUP BY p.c, p.n
-),
-closed_deliveries AS (
+WITH closed_deliveries AS (
   SELECT d.c, d.n, d.consumer_id, d.x, e.end_c, CASE WHEN s.closed_n > d.n THEN s.closed_n
-    END AS closed_n, e.end_n,
+    END AS closed_n, e.end_n, s.ended_packet,
     CASE WHEN e.end_n IS NOT NULL AND (s.closed_n IS NULL OR s.closed_n < d.n
-      OR e.end_n < s.closed_n) THEN e.outcome END AS outcome,
+      OR e.end_n < s.closed_n) AND NOT coalesce(a.last_packet > s.ended_packet, false)
+      THEN e.outcome END AS outcome,
     CASE WHEN s.closed_n > d.n OR (s.closed_by = 'client' AND s.closed_n IS NULL
       AND s.ended <> 'capture_end') THEN 'consumer_closed'
       WHEN s.ended = 'capture_end' THEN 'unacked_at_end' ELSE 'conn_closed' END AS otherwise,
-    s.sees_broker, u.broker_spot, r.said_n AS refused_n, r.n IS NOT NULL AS is_refused,
-    CASE WHEN e.outcome = 'acked' THEN CASE WHEN coalesce(f.fate, p.fate) = 'ack_uncommitted'
-      AND d.next_n IS NOT NULL THEN 'ack_rolled_back' ELSE coalesce(f.fate, p.fate) END END AS fate
+    s.sees_broker, u.broker_spot, e.fate
   FROM received AS d JOIN numbered_consumers AS s ON s.c = d.c AND s.consumer_id = d.consumer_id
     AND s.x = d.x
   LEFT JOIN acked_ends AS e ON e.c = d.c AND e.n = d.n
-  LEFT JOIN ack_fates AS f ON f.c = e.end_c AND f.n = e.end_n
-  LEFT JOIN refused_deliveries AS r ON r.c = d.c AND r.n = d.n
-  LEFT JOIN part_fates AS p ON p.c = d.c AND p.n = d.n
+  LEFT JOIN numbered_frames AS a ON a.c = e.end_c AND a.n = e.end_n AND e.end_c <> d.c
   LEFT JOIN next_hidden_acks AS u ON u.c = d.c AND u.n = d.n
   WHERE NOT d.is_past
+),
+-- The last of its acks that was undone before.
+taken_back AS (
+  SELECT d.c, d.n, arg_max(p.fate, p.undone_n) AS fate, max(a.begin_n) AS begin_n
+  FROM closed_deliveries AS d JOIN claims AS p ON p.c = d.c AND p.n = d.n
+    AND p.undone_n < coalesce(d.closed_n, 2e18)
+  LEFT JOIN numbered_frames AS f ON f.n = p.undone_n AND d.closed_n IS NULL
+  LEFT JOIN set_aside AS a ON a.c = d.c AND a.n = d.n AND a.until_n <= p.undone_n
+  WHERE d.outcome IS NULL AND NOT coalesce(f.last_packet > d.ended_packet, false)
+  GROUP BY d.c, d.n
 )
 SELECT c, n, CASE WHEN outcome IS NOT NULL THEN end_n ELSE closed_n END AS end_n, CASE
   WHEN outcome IS NOT NULL THEN end_c END AS end_c,
   CASE WHEN outcome IS NOT NULL THEN outcome WHEN NOT sees_broker
     OR broker_spot < coalesce(closed_n, 2e18) THEN 'unknown_gap'
-    WHEN is_refused THEN 'ack_refused' ELSE otherwise END AS outcome,
-  CASE WHEN outcome = 'acked' THEN fate END AS fate, refused_n
-FROM closed_deliveries
+    ELSE coalesce(t.fate, otherwise) END AS outcome,
+  CASE WHEN outcome = 'acked' THEN d.fate END AS fate, t.begin_n AS refused_n, d.ended_packet
+FROM closed_deliveries AS d LEFT JOIN taken_back AS t USING (c, n)
 UNION ALL BY NAME
 SELECT k.c, b.n, b.n AS end_n, CASE WHEN b.outcome IN ('ack_rolled_back', 'ack_uncommitted')
   THEN 'acked' ELSE b.outcome END AS outcome, b.outcome AS fate
@@ -339,8 +469,9 @@ WITH redelivered AS (
     b.consumer_id AS holder_id, b.x AS holder_x,
     h.subscription_type = 'Failover' OR s.subscription_type = 'Failover' AS is_failover,
     CASE WHEN o.end_n < d.n THEN o.outcome END AS outcome_before, o.end_n, o.end_c,
-      CASE WHEN b.is_past THEN o.fate END AS past_fate,
+      CASE WHEN o.end_n < d.n THEN o.fate END AS past_fate,
       h.closed_by AS left_by,
+    coalesce(h.ended_packet <= d.last_packet, false) AS is_cut_off, o.outcome AS last_outcome,
     d.previous_c = d.c AND b.consumer_id = d.consumer_id AND b.x = d.x AS is_same,
     coalesce(h.closed_n < d.n, false) OR coalesce(h.closed_by = 'client'
       AND h.closed_frame_no < d.n, false)
@@ -364,20 +495,21 @@ sought AS (
     AND k.n < a.n AND coalesce(k.undone_n > a.n, true)
 ),
 aborted_acks AS (
-  SELECT DISTINCT y.c, y.n FROM (
-    SELECT a.c, a.n, i.c AS said_c, i.txn_most_bits AS most, i.txn_least_bits AS least
-      FROM redelivered AS a
-    JOIN ack_ids AS i ON i.c = a.end_c AND i.n = a.end_n WHERE a.outcome_before = 'acked'
-      AND i.txn_most_bits IS NOT NULL
-    UNION ALL
-    SELECT a.c, a.n, i.said_c, i.txn_most_bits, i.txn_least_bits FROM redelivered AS a
-    JOIN batch_acks AS i ON i.c = a.previous_c AND i.n = a.previous_n AND i.said_n < a.n
-      WHERE coalesce(a.outcome_before, 'acked') = 'acked' AND i.txn_most_bits IS NOT NULL
-  ) AS y JOIN numbered_connections AS k ON k.c = y.said_c LEFT JOIN commits AS m ON m.d = k.d
-    AND m.most = y.most AND m.least = y.least AND m.n < y.n
-  WHERE m.n IS NULL
+  SELECT DISTINCT a.c, a.n FROM redelivered AS a
+  JOIN claims AS p ON p.c = a.previous_c AND p.n = a.previous_n AND p.said_n < a.n
+    AND p.txn_most_bits IS NOT NULL AND NOT coalesce(p.fate = 'ack_refused' AND p.undone_n < a.n,
+      false)
+  JOIN numbered_connections AS k ON k.c = p.said_c LEFT JOIN commits AS m ON m.d = k.d
+    AND m.most = p.txn_most_bits AND m.least = p.txn_least_bits AND m.n < a.n
+  LEFT JOIN set_aside AS s ON s.c = p.c AND s.n = p.n AND s.begin_n < a.n
+    AND coalesce(s.until_n > a.n, true)
+  WHERE m.n IS NULL AND s.n IS NULL AND a.outcome_before IS NULL AND NOT a.is_cut_off
   UNION
-  SELECT c, n FROM redelivered WHERE past_fate IN ('ack_rolled_back', 'ack_uncommitted')
+  SELECT a.c, a.n FROM redelivered AS a LEFT JOIN set_aside AS s
+    ON s.c = a.previous_c AND s.n = a.previous_n AND s.begin_n = a.end_n
+  WHERE a.outcome_before = 'ack_rolled_back'
+    OR (a.is_cut_off AND a.last_outcome = 'ack_rolled_back') OR a.past_fate IN ('ack_rolled_back',
+    'ack_uncommitted') AND (s.n IS NULL OR s.until_n <= a.n)
 ),
 switched_consumers AS (
   SELECT a.c, a.n, max(CASE WHEN w.is_away AND w.n > a.previous_n AND w.c = a.previous_c
@@ -409,9 +541,28 @@ LEFT JOIN switched_consumers ON switched_consumers.c = a.c AND switched_consumer
 
 -- left_over: of batches that were acked in part, the messages that no ack had taken that counts.
 CREATE TEMP TABLE left_over AS
-SELECT p.c, p.n, min(p.messages_open) AS messages_open
-FROM batch_acks AS p JOIN delivery_ends AS o ON o.c = p.c AND o.n = p.n
-WHERE p.said_n <= coalesce(o.end_n, 2e18) GROUP BY p.c, p.n;
+WITH ends AS (
+  SELECT o.c, o.n, CASE WHEN o.outcome <> 'acked' THEN o.ended_packet END AS ended_packet,
+    CASE WHEN o.fate IN ('ack_refused', 'ack_rolled_back') THEN s.until_n
+    WHEN o.outcome = 'acked' THEN NULL ELSE o.end_n END AS over_n
+  FROM delivery_ends AS o LEFT JOIN set_aside AS s ON s.c = o.c AND s.n = o.n
+    AND s.begin_n = o.end_n AND o.outcome = 'acked'
+),
+bits AS (
+  SELECT b.c, b.n, b.bit, bool_or(b.counts_n < coalesce(o.over_n, 2e18)
+    AND NOT coalesce(f.last_packet > o.ended_packet, false)
+    AND coalesce(b.undone_n > o.over_n, b.undone_n IS NULL)) AS is_acked
+  FROM claimed_bits AS b JOIN ends AS o ON o.c = b.c AND o.n = b.n
+  LEFT JOIN numbered_frames AS f ON f.n = b.counts_n AND o.over_n IS NULL
+  GROUP BY b.c, b.n, b.bit
+)
+SELECT c, n, count(*) FILTER (NOT coalesce(is_acked, false)) AS messages_open FROM bits GROUP BY c, n
+UNION ALL
+SELECT p.c, p.n, min(p.messages_left) FROM batch_acks AS p JOIN delivery_ends AS o
+  ON o.c = p.c AND o.n = p.n
+LEFT JOIN numbered_frames AS f ON f.c = p.said_c AND f.n = p.said_n AND p.said_c <> p.c
+WHERE p.said_n <= coalesce(o.end_n, 2e18) AND NOT coalesce(f.last_packet > o.ended_packet, false)
+GROUP BY p.c, p.n;
 
 CREATE TEMP TABLE new_deliveries AS
 WITH group_gaps AS (
@@ -436,12 +587,12 @@ SELECT k.connection_id, d.n AS frame_no, make_timestamptz(d.last_ts_ns // 1000) 
   d.consumer_id, d.x AS incarnation, s.name AS consumer_name, d.ledger AS ledger_id,
     d.entry AS entry_id, d.partition, d.batch_size,
   d.cost AS message_count, greatest(d.cost - CASE WHEN o.outcome = 'acked' AND o.fate IS NULL THEN 0
-    ELSE coalesce(l.messages_open, d.cost) END, 0) AS messages_acked,
+    ELSE least(coalesce(l.messages_open, d.cost), d.cost) END, 0) AS messages_acked,
   d.ack_set, coalesce(d.redelivery_count, 0) AS redelivery_count,
   y.cause IS NOT NULL AS is_redelivered, y.cause AS redelivery_cause,
   y.previous_n AS previous_frame_no, coalesce(o.fate, o.outcome) AS outcome,
   CASE WHEN o.outcome IN ('acked', 'discarded') THEN o.end_n
-    WHEN o.outcome = 'ack_refused' THEN o.refused_n END AS ack_frame_no,
+    WHEN o.outcome IN ('ack_refused', 'ack_rolled_back') THEN o.refused_n END AS ack_frame_no,
   CASE WHEN o.outcome = 'acked' AND o.fate IS NULL AND d.has_id AND a.first_ts_ns >= d.last_ts_ns
     THEN a.first_ts_ns - d.last_ts_ns END AS ack_latency_ns,
   CASE WHEN d.has_id AND d.last_ts_ns >= coalesce(p.sent_ns, v.sent_ns)

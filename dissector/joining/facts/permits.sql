@@ -22,61 +22,13 @@ JOIN (SELECT s.c, s.consumer_id, s.x, s.opened_n, max(p.ready_frame_no) AS ready
 LEFT JOIN next_hidden_acks AS u ON u.c = f.c AND u.n = f.n
 WHERE f.command = 'FLOW' AND f.consumer_id IS NOT NULL;
 
-CREATE TEMP MACRO has_bit(words, bit) AS (coalesce(words[bit // 64 + 1], 0) >> (bit % 64)) & 1 = 1;
-
--- undone_acks: acks of deliveries with one that was undone, by the messages (bit) that they took: for
--- a while, if undone_n is known. Of batches larger than a dissection takes (MAX_BATCH_WORDS) none is.
-CREATE TEMP TABLE undone_acks AS
-WITH acks_of_parts AS (
-  SELECT p.*, CASE WHEN p.fate = 'ack_refused' THEN p.refused_n
-    WHEN p.fate = 'ack_rolled_back' AND p.is_part THEN p.ended_n END AS undone_n
-  FROM said_deliveries AS p
-  SEMI JOIN (FROM said_deliveries WHERE fate IN ('ack_refused', 'ack_rolled_back')) USING (c, n)
-  JOIN delivery_ends AS o ON o.c = p.c AND o.n = p.n AND p.said_n < coalesce(o.end_n, 2e18)
-  WHERE p.action = 'ack'
-),
-sizes AS (
-  SELECT c, n, coalesce(max(nullif(batch_size, 0)), 64 * max(len(ack_set)), 1) AS bits
-  FROM acks_of_parts GROUP BY c, n HAVING count(undone_n) > 0
-),
-messages AS (
-  SELECT d.c, d.n, d.ack_set AS came_set,
-    unnest(range(greatest(coalesce(d.messages, s.bits), 1))) AS bit
-  FROM received AS d JOIN sizes AS s ON s.c = d.c AND s.n = d.n
-  WHERE d.cost IS NOT NULL AND coalesce(d.messages, s.bits) <= 65536
-)
-SELECT m.c, m.n, m.bit, p.said_n, p.undone_n
-FROM messages AS m LEFT JOIN acks_of_parts AS p ON p.c = m.c AND p.n = m.n
-  AND (NOT p.is_part OR NOT has_bit(p.ack_set, m.bit))
-WHERE coalesce(len(m.came_set), 0) = 0 OR has_bit(m.came_set, m.bit);
-
 -- part_changes: how acks of parts, and those that are undone, change what a consumer holds of a
 -- delivery, up to its end.
 CREATE TEMP TABLE part_changes AS
-WITH steps AS (
-  SELECT c, n, bit, at_n, sum(step) AS step FROM (
-    SELECT c, n, bit, said_n AS at_n, 1 AS step FROM undone_acks WHERE said_n IS NOT NULL
-    UNION ALL SELECT c, n, bit, undone_n, -1 FROM undone_acks WHERE undone_n IS NOT NULL
-  ) GROUP BY ALL
-),
-takings AS (
-  SELECT c, n, bit, at_n,
-    (sum(step) OVER (PARTITION BY c, n, bit ORDER BY at_n) > 0)::BIGINT AS is_taken FROM steps
-),
-taken AS (
-  SELECT c, n, at_n, sum(is_taken - was_taken) AS messages FROM (
-    SELECT *, coalesce(lag(is_taken) OVER (PARTITION BY c, n, bit ORDER BY at_n), 0) AS was_taken
-    FROM takings
-  ) GROUP BY ALL
-),
-messages_left AS (
-  SELECT t.c, t.n, t.at_n, b.messages - sum(t.messages) OVER (PARTITION BY t.c, t.n ORDER BY t.at_n)
-    AS messages_left
-  FROM taken AS t JOIN (
-    SELECT c, n, count(DISTINCT bit) AS messages FROM undone_acks GROUP BY c, n
-  ) AS b ON b.c = t.c AND b.n = t.n
+WITH messages_left AS (
+  SELECT c, n, at_n, messages_left FROM claimed_left
   UNION ALL
-  SELECT c, n, said_n, messages_left FROM batch_acks ANTI JOIN undone_acks USING (c, n)
+  SELECT c, n, said_n, messages_left FROM batch_acks
 )
 SELECT p.c, p.n, p.at_n, least(p.messages_left, d.cost)
   - coalesce(lag(least(p.messages_left, d.cost)) OVER (PARTITION BY p.c, p.n ORDER BY p.at_n), d.cost)

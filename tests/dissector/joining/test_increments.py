@@ -188,7 +188,8 @@ def test_increments_of_captures_at_once_have_the_rows_of_the_whole_group(tmp_pat
     assert closed_alike(tmp_path, random.Random(1))[0] > 3
 
 
-def _all_touched(db: Any, *, is_complete: bool) -> None:
+def all_touched(db: Any, *, is_complete: bool) -> None:
+    """Rows of all connections are made again."""
     LEAVE(db, is_complete=False)
 
 
@@ -200,7 +201,7 @@ def closed_alike(root: Path, chance: random.Random) -> list[int]:
         for number, part in enumerate(groups):
             source = files_of(lake, part.captures)
             target = Target(root / f"at-once-{number}", "group")
-            with patch.object(stitching, "leave_untouched", _all_touched):
+            with patch.object(stitching, "leave_untouched", all_touched):
                 close_group(source, part, target, JoinSettings())
             bound = chance.choice((1, 1, 2))
             assert closed_in_increments(lake, part, root / f"cut-{number}", bound) > 1

@@ -6,8 +6,10 @@ import pytest
 
 from dissector.joining import links
 from dissector.lake.reader import open_lake
+from dissector.queries.duckdb_engine import DuckdbEngine
+from dissector.report import pipeline
 from dissector.report.closing import section
-from tests.dissector.joining.cutting import closed, land, land_cut, parts, planned
+from tests.dissector.joining.cutting import closed, land, land_cut, parts, planned, read
 from tests.dissector.joining.test_borders import OPENING, Place, said
 from tests.hard.tape import capture
 from tests.reports import SOME_RULES, reported
@@ -66,3 +68,30 @@ def test_a_frame_of_another_capture_is_no_frame_of_the_first(
     (consumer,) = report["permit_utilization"]["by_consumer"]
     assert consumer["unacked_last"] == 3 - len(acked)
     assert consumer["oldest_unacked_frame_no"] == frame_no
+
+
+def shown_by_rules(lake: Path, work: Path) -> set[tuple[object, ...]]:
+    """What rules find in a lake, with the capture and the frames that show it."""
+    work.mkdir()
+    with open_lake(lake) as opened:
+        found, problems, _ = pipeline.find(opened, work, DuckdbEngine, has_memory=False)
+    assert problems == []
+    return {(each.number, each.capture, each.evidence) for each in found}
+
+
+@pytest.mark.parametrize(
+    ("name", "cuts"),
+    [("java-j74_corrupt.pcap", (61, 142)), ("java-j17_blocked_unacked.pcap", (250,))],
+)
+def test_frames_that_rules_name_are_of_the_capture_that_they_name(
+    name: str, cuts: tuple[int, ...], tmp_path: Path
+) -> None:
+    """They read rows as each capture has them, also where captures are joined."""
+    alone: set[tuple[object, ...]] = set()
+    for number, part in enumerate(parts(read(name), cuts)):
+        for lake in ("joined", f"lake-{number}"):
+            land(part, f"part{number}", tmp_path / lake, tmp_path)
+        alone |= shown_by_rules(tmp_path / f"lake-{number}", tmp_path / f"work-{number}")
+    joined = shown_by_rules(tmp_path / "joined", tmp_path / "work")
+    assert joined and joined <= alone
+    assert all(one.packet is not None for _, _, evidence in joined for one in evidence)

@@ -11,9 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.choosing import LOOKS_AT_ALL, examples
+from tests.dissector.joining.cutting import land, parts, read
 from tests.dissector.lake.samples import landed
 from tests.dissector.observed import CASES, name_of
-from tests.reports import reported
+from tests.reports import differences, reported
+from tests.split import quiet_places, without
 
 SECTIONS = (
     "coverage", "send_latency", "permit_utilization", "publish_to_delivery", "redelivery",
@@ -33,6 +35,13 @@ SAMPLES = (
     "pulsar-apache/java-j12_nack_batch_index.pcap",
     "pulsar-apache/java-j03_batch_lz4.pcap",
 )
+# That are cut into three captures: also with a transaction.
+JOINED = (
+    *SAMPLES[:2],
+    "pulsar-apache/java-j17_blocked_unacked.pcap",
+    "pulsar-apache/java-j61_txn_abort.pcap",
+)
+JOINED_SECTIONS = ("permit_utilization", "publish_to_delivery", "redelivery")
 ALL = tuple(name for name in map(name_of, CASES) if name.startswith("pulsar"))
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 Report = Mapping[str, Any]
@@ -67,13 +76,18 @@ def reports(name: str, folder: Path) -> tuple[Report, list[Report]]:
         )  # fmt: skip
 
     whole = report(None, None)
+    drawn = moments(lake, name, 1 + SEEDS)
+    return whole, [report(since, until) for since, until in pairwise((None, *drawn, None))]
+
+
+def moments(lake: Path, seed: str, count: int) -> list[str]:
+    """Drawn moments at which frames ended, in order."""
     (frames,) = (lake / "frames").glob("*/*/*.parquet")
     times = sorted({*pq.read_table(frames, columns=["ts"])["ts"].cast("int64").to_pylist()})
     if len(times) < 2:
         pytest.skip("the sample has no frames that can be read")
-    drawn = random.Random(name).sample(times[1:], min(1 + SEEDS, len(times) - 1))
-    moments = ((BEGINNING + timedelta(microseconds=at)).isoformat() for at in sorted(drawn))
-    return whole, [report(since, until) for since, until in pairwise((None, *moments, None))]
+    drawn = sorted(random.Random(seed).sample(times[1:], min(count, len(times) - 1)))
+    return [(BEGINNING + timedelta(microseconds=at)).isoformat() for at in drawn]
 
 
 def sums(report: Report) -> dict[str, float]:
@@ -154,6 +168,27 @@ def test_parts_of_the_time_add_up_to_the_whole(name: str, tmp_path: Path) -> Non
         values = [part["permit_utilization"]["total"][name] for part in parts]
         known = [value for value in values if value is not None]
         assert max(known, default=None) == whole["permit_utilization"]["total"][name], name
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_parts_of_joined_captures_are_those_of_one_capture(name: str, tmp_path: Path) -> None:
+    data = read(f"../{name}")
+    whole, joined = tmp_path / "whole", tmp_path / "joined"
+    land(data, "whole", whole, tmp_path)
+    cuts = sorted(random.Random(name).sample(quiet_places(data, whole), 2))
+    for number, part in enumerate(parts(data, cuts)):
+        land(part, f"part{number}", joined, tmp_path)
+    first, last = moments(whole, name, 2)
+    spans = (first, None), (None, last), (first, last)
+    for number, (since, until) in enumerate(spans if LOOKS_AT_ALL else spans[2:]):
+        said, expected = (
+            reported(
+                lake, tmp_path / f"report-{lake.name}-{number}", since=since, until=until,
+                sections=JOINED_SECTIONS, tell=lambda _: None,
+            )
+            for lake in (joined, whole)
+        )  # fmt: skip
+        assert differences(without(expected), without(said)) == []
 
 
 def test_an_ack_counts_at_its_time(tmp_path: Path) -> None:

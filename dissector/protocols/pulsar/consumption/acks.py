@@ -3,7 +3,7 @@
 from typing import Final
 
 from dissector.jit import inlined, kernel
-from dissector.limits import ACK_STEPS_PER_FRAME, FREE_ACK_STEPS, MAX_BATCH_WORDS, NULL
+from dissector.limits import MAX_BATCH_WORDS, NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import COMPLETE, FrameColumns
 from dissector.protocols.frame_notices import note_frame
@@ -125,7 +125,7 @@ def _begin_left(state: ConsumptionState, delivery: int, bits: int) -> int:
     if count > MAX_BATCH_WORDS:
         return ABSENT
     if set_words == 0:
-        deliveries.word_block[delivery] = bitsets.allocate_words(state, count)
+        deliveries.word_block[delivery] = bitsets.allocate_words(state, 2 * count)
     if deliveries.word_block[delivery] == ABSENT:
         return ABSENT
     first = bitsets.words_at(deliveries.word_block[delivery])
@@ -135,6 +135,7 @@ def _begin_left(state: ConsumptionState, delivery: int, bits: int) -> int:
         else:
             word = ~(-1 << (bits - 64 * word_index)) if bits - 64 * word_index < 64 else -1
         state.words[first + set_words + word_index] = word
+        state.words[first + set_words + count + word_index] = word
     deliveries.left_words[delivery] = count
     return count
 
@@ -146,8 +147,8 @@ def _narrow(
     """Take an ack_set over into what is left of a batch: bits that stay 1 in both.
 
     A client names in each ack the messages that it leaves, and may name some that an earlier ack
-    took: only AND counts right. claim: keeps the bits taken, if not ABSENT. Returns the messages
-    left, ABSENT where they cannot be kept.
+    took: only AND counts right. claim: keeps the bits, if not ABSENT. Returns the messages left,
+    ABSENT where they cannot be kept.
     """
     ids = block.ids
     deliveries = state.deliveries
@@ -165,17 +166,18 @@ def _narrow(
     base = bitsets.words_at(deliveries.word_block[delivery]) + max(
         deliveries.set_words[delivery], 0
     )
-    if claim != ABSENT and not claims.keep_bits(state, claim, count):
-        return ABSENT
+    kept = base + count  # of what is decided
+    if claim != ABSENT:
+        state.claims.word_block[claim] = bitsets.allocate_words(state, count)
+        if state.claims.word_block[claim] == ABSENT:
+            return ABSENT
+        kept = bitsets.words_at(state.claims.word_block[claim])
     left = 0
     for word_index in range(count):
         word = bitsets.masked_word(block.words, ids.ack_set_at[index], asked, word_index, bits)
-        before = int(state.words[base + word_index])
-        word = int(word) & before
-        if claim != ABSENT:
-            state.words[bitsets.words_at(state.claims.word_block[claim]) + word_index] = (
-                before & ~word
-            )
+        named = word if claim != ABSENT else int(word) & int(state.words[kept + word_index])
+        state.words[kept + word_index] = named
+        word = int(word) & int(state.words[base + word_index])
         state.words[base + word_index] = word
         left += bitsets.popcount(word)
     return left
@@ -191,33 +193,26 @@ def _ack_part(
     if left == ABSENT:
         end_delivery(state, block, row, delivery, UNRESOLVED_AT_LIMIT)
         return False
-    if left == 0:
+    if left == 0 or deliveries.is_claimed[delivery] == 1:
         return True
     before = deliveries.left[delivery]
     if before != NULL:
         left = min(left, before)
         state.consumers.unacked[deliveries.consumer[delivery]] -= before - left
         deliveries.left[delivery] = left
-        if claim != ABSENT:
-            claims.take_messages(state, claim, before - left)
     return False
 
 
 @kernel
-def _claim(
-    state: ConsumptionState,
-    block: PassContext,
-    row: int,
-    delivery: int,
-    transaction: int,
-    is_part: bool,
-) -> int:
-    """The claim of an ACK that is decided later. Without room the delivery ends: ABSENT."""
-    claim = claims.add_claim(state, block.frames, row, delivery, transaction)
-    if claim == ABSENT or not (is_part or claims.take_bits(state, claim, delivery)):
-        end_delivery(state, block, row, delivery, UNRESOLVED_AT_LIMIT)
-        return ABSENT
-    return claim
+def _is_over(state: ConsumptionState, delivery: int) -> bool:
+    """Whether ACKs of parts that count leave nothing of a delivery."""
+    count = state.deliveries.left_words[delivery]
+    base = bitsets.words_at(state.deliveries.word_block[delivery])
+    base += max(state.deliveries.set_words[delivery], 0) + count
+    left = 0
+    for word_index in range(count):
+        left |= int(state.words[base + word_index])
+    return left == 0
 
 
 @inlined
@@ -236,18 +231,22 @@ def _ack_delivery(
     frames = block.frames
     deliveries = state.deliveries
     is_later = claims.is_decided_later(frames, row)
-    if deliveries.is_claimed[delivery] == 1:
-        if not is_later:
-            end_delivery(state, block, row, delivery, ACKED)
-        return
     is_discarded = frames.validation_error[row] != NULL
     is_part = index != ABSENT and not is_discarded and block.ids.ack_set_count[index] > 0
     claim = ABSENT
     if is_later and not is_discarded:
-        claim = _claim(state, block, row, delivery, transaction, is_part)
+        claim = claims.add_claim(state, frames, row, delivery, transaction)
         if claim == ABSENT:
+            end_delivery(state, block, row, delivery, UNRESOLVED_AT_LIMIT)
             return
-    if is_part and not _ack_part(state, block, row, delivery, index, claim):
+    is_over = not is_later
+    if is_part:
+        if not _ack_part(state, block, row, delivery, index, claim):
+            return
+        is_over = is_over and _is_over(state, delivery)
+    if deliveries.is_claimed[delivery] == 1:
+        if is_over:
+            end_delivery(state, block, row, delivery, ACKED)
         return
     deliveries.ack_frame_no[delivery] = frames.frame_no[row]
     if is_discarded:
@@ -259,10 +258,10 @@ def _ack_delivery(
         note_frame(block.out.notices, _NEGATIVE_DURATION, block.frames, row, NULL, NULL)
     elif cell != ABSENT:
         deliveries.ack_latency_ns[delivery] = elapsed
-    if deliveries.claims[delivery] > 0:
-        claims.set_aside(state, delivery)
-    else:
+    if is_over:
         end_delivery(state, block, row, delivery, ACKED)
+    else:
+        claims.set_aside(state, delivery)
 
 
 @inlined
@@ -334,23 +333,31 @@ def _ack_up_to(
     ledger = block.ids.ledger_id[index]
     entry = block.ids.entry_id[index]
     delivery = state.consumers.first[consumer]
-    budget = FREE_ACK_STEPS + ACK_STEPS_PER_FRAME * state.counters[consumption_state.CLOCK]
     for _ in range(state.consumers.length[consumer]):
         state.counters[consumption_state.LOOKED_AT] += 1
         following = deliveries.next[delivery]
         is_last = deliveries.ledger[delivery] == ledger and deliveries.entry[delivery] == entry
         is_after = _is_after(state, delivery, ledger, entry)
         if is_after and state.consumers.is_ascending[consumer] == 1:
-            return
+            break
         if is_after or deliveries.is_superseded[delivery] == 1:
             state.counters[consumption_state.SPENT_STEPS] += 1
-            if state.counters[consumption_state.SPENT_STEPS] > budget:
+            if claims.has_spent(state):
                 state.counters[consumption_state.DELIVERIES_GIVEN_UP] += 1
                 return
         else:
             its_index = index if is_last else ABSENT
             _ack_delivery(state, block, row, delivery, its_index, transaction)
         delivery = following
+    # What waits for other ACKs is in no list of its consumer.
+    delivery = _find_meant(state, consumer, ledger, entry)
+    if (
+        delivery != ABSENT
+        and deliveries.consumer[delivery] == consumer
+        and deliveries.is_claimed[delivery] == 1
+        and deliveries.ack_frame_no[delivery] != block.frames.frame_no[row]
+    ):
+        _ack_delivery(state, block, row, delivery, index, transaction)
 
 
 @inlined

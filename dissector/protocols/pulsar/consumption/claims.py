@@ -2,10 +2,11 @@
 
 Theory. An ACK with a request id counts once the broker has answered it, one inside a transaction
 once that is committed. Until then it has a *claim* on each delivery that it means: the messages
-that it took. A delivery of which nothing is left is acknowledged when no claim on it is open.
+that it leaves. A message is taken while any ACK that may count does not leave it. A delivery of
+which nothing is left is acknowledged once ACKs that count leave nothing of it.
 
     claim  --the answer grants it, outside a transaction--> gone: its messages stay acknowledged
-           --the answer refuses it--> taken back: its messages are open again
+           --the answer refuses it--> taken back: what no other ACK took is open again
            --its transaction is committed--> gone
            --its transaction is aborted, or its entry comes again--> taken back
            --its connection ends unanswered, outside a transaction--> gone: nothing spoke against it
@@ -16,12 +17,11 @@ ACK that finds no room leaves its delivery `unresolved_at_limit`.
 """
 
 from dissector import tables
-from dissector.codecs.integers import wrapped
 from dissector.jit import inlined, kernel
-from dissector.limits import NULL
+from dissector.limits import ACK_STEPS_PER_FRAME, FREE_ACK_STEPS, NULL
 from dissector.protocols.columns import FrameColumns
 from dissector.protocols.pulsar.consumption import state as consumption_state
-from dissector.protocols.pulsar.consumption.bitsets import allocate_words, free_words, words_at
+from dissector.protocols.pulsar.consumption.bitsets import free_words, messages_left, words_at
 from dissector.protocols.pulsar.consumption.deliveries import append_delivery, end_delivery
 from dissector.protocols.pulsar.consumption.published import find_transaction
 from dissector.protocols.pulsar.consumption.rows import PassContext
@@ -36,6 +36,13 @@ def is_decided_later(frames: FrameColumns, row: int) -> bool:
         frames.request_id[row] != NULL
         or (frames.txn_most_bits[row] != NULL and frames.txn_least_bits[row] != NULL)
     )
+
+
+@inlined
+def has_spent(state: ConsumptionState) -> bool:
+    """Whether walks over lists took more steps than there were frames for."""
+    budget = FREE_ACK_STEPS + ACK_STEPS_PER_FRAME * state.counters[consumption_state.CLOCK]
+    return bool(state.counters[consumption_state.SPENT_STEPS] > budget)
 
 
 @kernel
@@ -56,7 +63,7 @@ def _waiting_of(state: ConsumptionState, a: int, b: int, kind: int) -> int:
 def add_claim(
     state: ConsumptionState, frames: FrameColumns, row: int, delivery: int, transaction: int
 ) -> int:
-    """A claim of an ACK on all that is left of a delivery; ABSENT without room."""
+    """A claim of an ACK on all messages of a delivery; ABSENT without room."""
     claims = state.claims
     deliveries = state.deliveries
     if transaction != tables.ABSENT:
@@ -72,15 +79,10 @@ def add_claim(
     claims.frame_no[claim] = deliveries.frame_no[delivery]
     claims.ack_frame_no[claim] = frames.frame_no[row]
     claims.of_ack[claim] = 0
-    claims.messages[claim] = deliveries.left[delivery]
     claims.word_block[claim] = tables.ABSENT
-    claims.is_uncommitted[claim] = 1 if transaction != tables.ABSENT else 0
+    claims.transaction[claim] = transaction
     tables.list_append(state.waiting, claims, waiting, claim)
-    deliveries.claims[delivery] += 1
-    if transaction != tables.ABSENT:
-        deliveries.transaction[delivery] = transaction
-        deliveries.uncommitted[delivery] += 1
-        deliveries.uncommitted_messages[delivery] += max(claims.messages[claim], 0)
+    tables.list_append(deliveries, state.shares, delivery, claim)
     if frames.request_id[row] != NULL:
         first = tables.find(state.table, frames.frame_no[row], 0, 0, TableKey.ACK)
         if first == tables.ABSENT:
@@ -88,45 +90,6 @@ def add_claim(
             tables.put(state.table, frames.frame_no[row], 0, 0, TableKey.ACK, claim)
         claims.of_ack[first] += 1
     return claim
-
-
-@kernel
-def keep_bits(state: ConsumptionState, claim: int, words: int) -> bool:
-    """Make room for the bits that a claim takes of a batch; False without room."""
-    word_block = allocate_words(state, words)
-    state.claims.word_block[claim] = word_block
-    if word_block == tables.ABSENT:
-        return False
-    for word in range(words):
-        state.words[words_at(word_block) + word] = 0
-    return True
-
-
-@kernel
-def take_bits(state: ConsumptionState, claim: int, delivery: int) -> bool:
-    """A claim takes all bits that are left of a batch; False without room."""
-    deliveries = state.deliveries
-    count = deliveries.left_words[delivery]
-    if count == 0:
-        return True
-    if not keep_bits(state, claim, count):
-        return False
-    base = words_at(deliveries.word_block[delivery]) + max(deliveries.set_words[delivery], 0)
-    kept = words_at(state.claims.word_block[claim])
-    for word in range(count):
-        state.words[kept + word] = state.words[base + word]
-        state.words[base + word] = 0
-    return True
-
-
-@inlined
-def take_messages(state: ConsumptionState, claim: int, messages: int) -> None:
-    """Say how many messages a claim on a part took."""
-    claims = state.claims
-    if claims.is_uncommitted[claim] == 1:
-        difference = max(messages, 0) - max(claims.messages[claim], 0)
-        state.deliveries.uncommitted_messages[claims.delivery[claim]] += difference
-    claims.messages[claim] = messages
 
 
 @kernel
@@ -155,41 +118,41 @@ def _free_claim(state: ConsumptionState, claim: int) -> int:
     tables.list_unlink(state.waiting, claims, claims.waiting[claim], claim)
     if claims.of_ack[claim] > 0:
         tables.remove(state.table, claims.ack_frame_no[claim], 0, 0, TableKey.ACK)
-    if claims.word_block[claim] != tables.ABSENT:
-        free_words(state, claims.word_block[claim])
     tables.give_row(state.claim_pool, claim)
     delivery = claims.delivery[claim]
     if deliveries.frame_no[delivery] != claims.frame_no[claim]:
         return tables.ABSENT
-    deliveries.claims[delivery] -= 1
-    if claims.is_uncommitted[claim] == 1:
-        deliveries.uncommitted[delivery] -= 1
-        deliveries.uncommitted_messages[delivery] -= max(claims.messages[claim], 0)
+    tables.list_unlink(deliveries, state.shares, delivery, claim)
     return int(delivery)
+
+
+@kernel
+def _settle(state: ConsumptionState, delivery: int, word_block: int) -> bool:
+    """An ACK that leaves these bits counts; returns whether what counts leaves nothing."""
+    deliveries = state.deliveries
+    left_words = deliveries.left_words[delivery]
+    base = words_at(deliveries.word_block[delivery]) + max(deliveries.set_words[delivery], 0)
+    left = 0
+    for word_index in range(left_words):
+        place = base + left_words + word_index
+        word = int(state.words[words_at(word_block) + word_index]) & int(state.words[place])
+        state.words[place] = word
+        left |= word
+    return left == 0
 
 
 @kernel
 def _grant(state: ConsumptionState, block: PassContext, row: int, claim: int) -> None:
     """The ACK of a claim counts."""
-    delivery = _free_claim(state, claim)
-    if delivery == tables.ABSENT:
-        return
-    deliveries = state.deliveries
-    if deliveries.is_claimed[delivery] == 1 and deliveries.claims[delivery] == 0:
-        end_delivery(state, block, row, delivery, enums.ACKED)
-
-
-@kernel
-def _restore_bits(state: ConsumptionState, claim: int, delivery: int) -> None:
-    """Bits that a claim took of a batch are left again."""
-    deliveries = state.deliveries
     word_block = state.claims.word_block[claim]
-    if word_block == tables.ABSENT:
-        return
-    base = words_at(deliveries.word_block[delivery]) + max(deliveries.set_words[delivery], 0)
-    for word in range(deliveries.left_words[delivery]):
-        bits = int(state.words[base + word]) | int(state.words[words_at(word_block) + word])
-        state.words[base + word] = wrapped(bits)
+    delivery = _free_claim(state, claim)
+    is_over = word_block == tables.ABSENT
+    if delivery != tables.ABSENT and not is_over:
+        is_over = _settle(state, delivery, word_block)
+    if word_block != tables.ABSENT:
+        free_words(state, word_block)
+    if delivery != tables.ABSENT and is_over and state.deliveries.is_claimed[delivery] == 1:
+        end_delivery(state, block, row, delivery, enums.ACKED)
 
 
 @kernel
@@ -217,28 +180,31 @@ def _take_back(
     """
     deliveries = state.deliveries
     consumers = state.consumers
-    messages = state.claims.messages[claim]
-    delivery = state.claims.delivery[claim]
-    if deliveries.frame_no[delivery] == state.claims.frame_no[claim]:
-        _restore_bits(state, claim, delivery)
+    if state.claims.word_block[claim] != tables.ABSENT:
+        free_words(state, state.claims.word_block[claim])
     delivery = _free_claim(state, claim)
     if delivery == tables.ABSENT:
         return
     deliveries.taken_back[delivery] = outcome
-    if messages == NULL:
-        deliveries.left[delivery] = NULL
-    elif deliveries.left[delivery] != NULL:
-        deliveries.left[delivery] += messages
-    if deliveries.uncommitted[delivery] == 0 and outcome == enums.ACK_REFUSED:
-        deliveries.transaction[delivery] = tables.ABSENT
+    if outcome == enums.ACK_ROLLED_BACK:
+        deliveries.is_rolled_back[delivery] = 1
+    left = messages_left(state, delivery, True)
+    if has_spent(state):
+        end_delivery(state, block, row, delivery, enums.UNRESOLVED_AT_LIMIT)
+        return
     consumer = deliveries.consumer[delivery]
-    if deliveries.is_claimed[delivery] == 1:
-        if outcome == enums.ACK_ROLLED_BACK or consumers.state[consumer] == ConsumerState.CLOSED:
+    before = deliveries.left[delivery]
+    if deliveries.count[delivery] != NULL:
+        deliveries.left[delivery] = left
+    if deliveries.is_claimed[delivery] == 0:
+        if before != NULL:
+            consumers.unacked[consumer] += left - before
+    elif left > 0:
+        is_closed = consumers.state[consumer] == ConsumerState.CLOSED
+        if outcome == enums.ACK_ROLLED_BACK or is_closed:
             end_delivery(state, block, row, delivery, outcome)
-            return
-        _reopen(state, delivery)
-    elif messages != NULL:
-        consumers.unacked[consumer] += messages
+        else:
+            _reopen(state, delivery)
 
 
 @kernel
@@ -313,7 +279,7 @@ def answer_claims(
         following = claims.next[claim]
         if is_refused:
             _take_back(state, block, row, claim, enums.ACK_REFUSED)
-        elif claims.is_uncommitted[claim] == 0:
+        elif claims.transaction[claim] == tables.ABSENT:
             _grant(state, block, row, claim)
         claim = following
 
@@ -324,15 +290,19 @@ def outcome_at_end(state: ConsumptionState, delivery: int) -> int:
 
     The end of a transaction may have been asked for and not answered yet, as an ACK may be.
     """
-    deliveries = state.deliveries
-    if deliveries.uncommitted[delivery] == 0:
-        return enums.ACKED
-    transaction = find_transaction(state, deliveries.transaction[delivery])
-    action = state.transactions.action[transaction] if transaction != tables.ABSENT else NULL
-    if action == consumption_state.TRANSACTION_COMMITTED:
-        return enums.ACKED
-    return (
-        enums.ACK_ROLLED_BACK
-        if action == consumption_state.TRANSACTION_ABORTED
-        else enums.ACK_UNCOMMITTED
-    )
+    outcome = enums.ACKED
+    claim = state.deliveries.first[delivery]
+    if messages_left(state, delivery, False) == 0:
+        return outcome
+    for _ in range(state.deliveries.length[delivery]):
+        transaction = find_transaction(state, state.claims.transaction[claim])
+        if state.claims.transaction[claim] != tables.ABSENT:
+            action = (
+                state.transactions.action[transaction] if transaction != tables.ABSENT else NULL
+            )
+            if action == consumption_state.TRANSACTION_ABORTED:
+                return enums.ACK_ROLLED_BACK
+            if action != consumption_state.TRANSACTION_COMMITTED:
+                outcome = enums.ACK_UNCOMMITTED
+        claim = state.shares.next[claim]
+    return outcome

@@ -55,7 +55,7 @@ def end_delivery(
     if cell != ABSENT:
         state.pages.open[deliveries.page[delivery]] -= 1
         state.cells.delivery[cell] = ABSENT
-        state.cells.end[cell] = _end_of(deliveries.transaction[delivery], outcome)
+        state.cells.end[cell] = _end_of(outcome)
     if outcome == enums.UNRESOLVED_AT_LIMIT:
         state.counters[consumption_state.DELIVERIES_GIVEN_UP] += 1
     _write_row(state, block, row, delivery, outcome)
@@ -84,14 +84,12 @@ def _settle_ack(state: ConsumptionState, delivery: int, outcome: int) -> None:
 
 
 @inlined
-def _end_of(transaction: int, outcome: int) -> int:
+def _end_of(outcome: int) -> int:
     """How the delivery of a cell ended, for the cause of the next one."""
     if outcome == enums.REDELIVERY_REQUESTED:
         return consumption_state.END_REQUESTED
-    if outcome in (enums.ACKED, enums.ACK_ROLLED_BACK) and transaction != ABSENT:
-        return consumption_state.END_IN_TRANSACTION | (
-            int(transaction) << consumption_state.END_BITS
-        )
+    if outcome == enums.ACK_ROLLED_BACK:
+        return consumption_state.END_ROLLED_BACK
     return consumption_state.END_OTHER
 
 
@@ -199,8 +197,8 @@ def _write_row(
     count = deliveries.count[delivery]
     left = deliveries.left[delivery]
     to.message_count[row] = count
-    if outcome != enums.ACKED and left != NULL:
-        left += deliveries.uncommitted_messages[delivery]
+    if outcome != enums.ACKED and deliveries.length[delivery] > 0:
+        left = bitsets.messages_left(state, delivery, False)
     to.messages_acked[row] = max(count - left, 0) if count != NULL and left != NULL else NULL
     _write_set(state, block.out, delivery, row)
     cause = deliveries.cause[delivery]
@@ -392,11 +390,11 @@ def _fill(
     deliveries.is_superseded[delivery] = 0
     deliveries.word_block[delivery] = ABSENT
     deliveries.left_words[delivery] = 0
-    deliveries.transaction[delivery] = ABSENT
-    deliveries.claims[delivery] = 0
+    deliveries.first[delivery] = ABSENT
+    deliveries.last[delivery] = ABSENT
+    deliveries.length[delivery] = 0
     deliveries.is_claimed[delivery] = 0
-    deliveries.uncommitted[delivery] = 0
-    deliveries.uncommitted_messages[delivery] = 0
+    deliveries.is_rolled_back[delivery] = 0
 
 
 @kernel
@@ -408,7 +406,7 @@ def _keep_set(
     needed = max(count, bitsets.words_for(deliveries.messages[delivery]))
     if needed > MAX_BATCH_WORDS:
         return False
-    word_block = bitsets.allocate_words(state, count + needed)
+    word_block = bitsets.allocate_words(state, count + 2 * needed)
     if word_block == ABSENT:
         return False
     target = bitsets.words_at(word_block)

@@ -1,16 +1,30 @@
 """Why a message came again: the first cause that fits, in a fixed order."""
 
-from typing import Final
-
 from dissector.jit import kernel
 from dissector.protocols.pulsar.consumption import consumers as consumption_consumers
 from dissector.protocols.pulsar.consumption import state as consumption_state
+from dissector.protocols.pulsar.consumption.bitsets import messages_left
 from dissector.protocols.pulsar.consumption.published import was_committed
 from dissector.protocols.pulsar.consumption.state import ConsumptionState, LeftBy
 from dissector.schemas import enums
 from dissector.tables import ABSENT
 
-_END_MASK: Final = (1 << consumption_state.END_BITS) - 1
+
+@kernel
+def _is_uncommitted(state: ConsumptionState, delivery: int) -> bool:
+    """Whether an open delivery was acked in a transaction that was not committed."""
+    deliveries = state.deliveries
+    if deliveries.is_claimed[delivery] == 1 and messages_left(state, delivery, False) == 0:
+        return False
+    if deliveries.is_rolled_back[delivery] == 1:
+        return True
+    claim = state.deliveries.first[delivery]
+    for _ in range(state.deliveries.length[delivery]):
+        transaction = state.claims.transaction[claim]
+        if transaction != ABSENT and not was_committed(state, transaction):
+            return True
+        claim = state.shares.next[claim]
+    return False
 
 
 @kernel
@@ -24,17 +38,14 @@ def cause_of_known(state: ConsumptionState, group: int, consumer: int, cell: int
     before = cells.frame_no[cell]
     if state.groups.seek_at[group] > before:
         return enums.CAUSE_SEEK
-    end = cells.end[cell] & _END_MASK
+    end = cells.end[cell]
     if end == consumption_state.END_REQUESTED:
         return enums.CAUSE_EXPLICIT
     # An ack inside a transaction that ended otherwise than by a commit did not hold. The broker
     # then delivers again without having been asked.
-    transaction = ABSENT
-    if end == consumption_state.END_IN_TRANSACTION:
-        transaction = cells.end[cell] >> consumption_state.END_BITS
-    elif cells.delivery[cell] != ABSENT:
-        transaction = state.deliveries.transaction[cells.delivery[cell]]
-    if transaction != ABSENT and not was_committed(state, transaction):
+    if end == consumption_state.END_ROLLED_BACK or (
+        cells.delivery[cell] != ABSENT and _is_uncommitted(state, cells.delivery[cell])
+    ):
         return enums.CAUSE_TXN_ABORT
     owner = consumption_consumers.unpacked_consumer(state, cells.owner[cell])
     if owner == ABSENT:

@@ -66,11 +66,10 @@ PAGE_ENTRIES: Final = 1 << PAGE_BITS
 NODE_LEVELS: Final = 11  # 6 bits of the entry id each
 ROW_BITS: Final = 20  # of a packed number: the row below, above it a serial, never used twice
 
-# How the last delivery of a cell ended; above these bits the packed transaction, if any.
+# How the last delivery of a cell ended.
 END_OTHER: Final = 0  # open, acked, or its consumer went
 END_REQUESTED: Final = 1
-END_IN_TRANSACTION: Final = 2
-END_BITS: Final = 3
+END_ROLLED_BACK: Final = 2
 
 TRANSACTION_COMMITTED: Final = 0  # END_TXN.txn_action
 TRANSACTION_ABORTED: Final = 1
@@ -99,7 +98,7 @@ NOTICE_FROM: Final = 19  # how many hits of each of these three are worth the ne
 MOST_CLAIMS: Final = 22  # bound of claims
 COUNTERS: Final = 23
 
-WORD_CLASSES: Final = 12  # pieces of 1, 2, 4 .. 2048 words
+WORD_CLASSES: Final = 13  # pieces of 1, 2, 4 .. 4096 words
 REQUESTS: Final = 1024  # about consumers, whose answers are awaited
 
 # -- lists that belong to nobody else
@@ -227,12 +226,12 @@ class Deliveries(Records):
     page: of its identity, ABSENT without one, or when the id was delivered again meanwhile
         (is_superseded).
     word_block: its words, packed, ABSENT if none: the set_words words of its ack_set (null: none),
-        then the left_words words of the bits left (0 while all are).
-    transaction: the last that acked it or a part of it, or ABSENT.
+        then the left_words words of the bits left (0 while all are), and as many of those that no
+        decided ACK took.
     next, previous: deliveries of its consumer.
-    claims: ACKs that are not decided.
+    first, last, length: claims on it.
     is_claimed: 1 if they leave nothing, and it is in no list of its consumer.
-    uncommitted, uncommitted_messages: claims of transactions, and what these took.
+    is_rolled_back: 1 once a transaction that acked it or a part of it was undone.
     taken_back: outcome for want of an ACK that counts, null before one was refused or rolled back.
     """
 
@@ -260,11 +259,11 @@ class Deliveries(Records):
     word_block: Int64Array
     set_words: Int64Array
     left_words: Int64Array
-    transaction: Int64Array
-    claims: Int64Array
+    first: Int64Array
+    last: Int64Array
+    length: Int64Array
     is_claimed: Int64Array
-    uncommitted: Int64Array
-    uncommitted_messages: Int64Array
+    is_rolled_back: Int64Array
     taken_back: Int64Array
     ack_frame_no: Int64Array
     ack_latency_ns: Int64Array
@@ -273,14 +272,13 @@ class Deliveries(Records):
 
 
 class Claims(Records):
-    """What an ACK took of a delivery, until it is decided.
+    """What an ACK says of a delivery, until it is decided.
 
     delivery, frame_no: the delivery and its frame, which tells whether the row is still its own.
     ack_frame_no: of the ACK.
     of_ack: on the first claim of an ACK that waits for its answer, how many it has; else 0.
-    messages: taken; null if their number is not known.
-    word_block: the bits taken, packed; ABSENT if all that were left.
-    is_uncommitted: 1 in a transaction.
+    word_block: the bits that it leaves, packed; ABSENT if none.
+    transaction: packed, or ABSENT.
     waiting: the list it is in: of its transaction, else of its connection, the claims of one ACK in
         a row.
     """
@@ -290,9 +288,8 @@ class Claims(Records):
     frame_no: Int64Array
     ack_frame_no: Int64Array
     of_ack: Int64Array
-    messages: Int64Array
     word_block: Int64Array
-    is_uncommitted: Int64Array
+    transaction: Int64Array
     next: Int64Array
     previous: Int64Array
 
@@ -371,6 +368,7 @@ class ConsumptionState(State):
     """Everything that the kernels of deliveries, permits and acks change, rows apart.
 
     closed, ages: links of LIST_CLOSED and LIST_AGES.
+    shares: links of the claims on one delivery.
     waiting: lists of claims.
     stamps: ns of the SEND's last byte, by page of `published` * PAGE_ENTRIES + bit.
     words: an arena of pieces for bit sets.
@@ -391,6 +389,7 @@ class ConsumptionState(State):
     ages: ListLinks
     claims: Claims
     claim_pool: Pool
+    shares: ListLinks
     waiting: ListHeads
     waiting_pool: Pool
     pages: EntryIdPages
@@ -432,6 +431,7 @@ def new_state(consumers: int, deliveries: int, nodes: int, key: int = 0) -> Cons
         ages=ListLinks.new(deliveries),
         claims=Claims.new(deliveries),
         claim_pool=tables.new_pool(deliveries),
+        shares=ListLinks.new(deliveries),
         waiting=tables.new_ends(consumers),
         waiting_pool=tables.new_pool(consumers),
         pages=EntryIdPages.new(limits.MAX_IDENTITY_PAGES),
@@ -467,7 +467,7 @@ def reserve(
     tables.grow_rows(state, "group_pool", rows, consumers, groups=0)
     tables.grow_rows(state, "delivery_pool", rows, deliveries, deliveries=0, ages=0)
     state.counters[MOST_CLAIMS] = deliveries
-    tables.grow_rows(state, "claim_pool", max(rows, claims), deliveries, claims=0)
+    tables.grow_rows(state, "claim_pool", max(rows, claims), deliveries, claims=0, shares=0)
     tables.grow_rows(state, "waiting_pool", rows, deliveries, waiting=tables.ABSENT)
     have, needed = len(state.nodes.bits), int(state.counters[NEXT_NODE]) + 2 * rows
     if have < min(needed, nodes):
