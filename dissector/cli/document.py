@@ -56,11 +56,12 @@ is there if it had a packet in the time and, with names, a frame that is selecte
 no topic or connection, as notices about a file, stays.
 
 `summary`, `findings`, `report`, `analyze`, `evidence` and spark jobs count and judge what is
-selected, and name it beside their numbers; in `sql` the tables hold nothing else. `frames`,
-`connections` and `evidence` go by names that were known when a row was made, the others also by
-those learnt later. `follow` takes times, `compare` names and addresses. `land`, `tap` and
-`anonymize` take the whole, and say which command reads a part. A selection that matches nothing is
-told in one line, exit code 1.
+selected, and name it beside their numbers; in `sql` the tables hold nothing else. `frames` and
+`connections` print rows as they come, by the names that were known by then; the others go also by
+names that were learnt later, of producers and consumers that were opened before the capture.
+`follow` takes times, `compare` names and addresses. `land`, `tap` and `anonymize` take the whole,
+and say which command reads a part. A selection that matches nothing is told in one line, exit
+code 1.
 
 `--local-time` shows times of the zone here, or that `TZ` names, with their offset, and reads times
 without a zone so. JSON, CSV, Parquet, tab-separated fields and bundles stay UTC.

@@ -15,7 +15,7 @@ from dissector import limits
 from dissector.blocks import ByteArray, Coded, Int64Array, TableBlock
 from dissector.capture.reader import CaptureReader, FileFacts
 from dissector.dissection.connection_rows import ConnectionTable
-from dissector.dissection.conversation import ALL, Conversation
+from dissector.dissection.conversation import ALL, AS_CAPTURED, Conversation
 from dissector.dissection.event_rows import EventRows
 from dissector.dissection.frame_stages import FrameStages
 from dissector.dissection.merging import interleaved, merged
@@ -79,7 +79,7 @@ class Dissection:
         self, options: Options, specs: Specs = PROTOCOLS, keys: KeyLog | None = None
     ) -> None:
         """keys: secrets of TLS connections, to which those of the capture itself are added; none is
-        used where the bytes of ALL connections are wanted, which are those of their packets."""
+        used where the bytes of connections are wanted AS_CAPTURED."""
         self._specs = specs
         self._names = tuple(spec.name for spec in specs)
         self.capture = CaptureReader(max_packets=options.max_packets)
@@ -93,7 +93,7 @@ class Dissection:
                 held_bytes_per_connection=min(held, limits.MAX_HELD_BYTES_PER_CONNECTION),
                 connections=options.bounded(limits.MAX_CONNECTIONS),
                 brief_connections=options.bounded(limits.MAX_BRIEF_CONNECTIONS),
-                notes_places=options.follow_connection == ALL,
+                notes_places=options.follow_connection in (ALL, AS_CAPTURED),
                 hash_key=options.hash_key,
             )
         )
@@ -111,7 +111,7 @@ class Dissection:
         self._notices = NoticeLog()
         self._held_notices = 0  # since the last block of them
         self._files = 0
-        self._opens_tls = options.follow_connection != ALL
+        self._opens_tls = options.follow_connection != AS_CAPTURED
         self._tls = TlsRoom(
             keys if self._opens_tls else None, options.bounded(limits.MAX_TLS_CONNECTIONS)
         )

@@ -24,6 +24,8 @@ class TracedFragments(Fragments):
     wholes: those of the block just read.
     """
 
+    traces = True
+
     def __init__(self) -> None:
         super().__init__()
         self.wholes: list[Whole] = []

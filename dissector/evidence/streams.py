@@ -15,7 +15,7 @@ from typing import IO, Any, BinaryIO, Final, NamedTuple
 import numpy as np
 
 from dissector.blocks import ByteArray, Coded, Int64Array, TableBlock
-from dissector.dissection.conversation import ALL, PLACES, TABLE
+from dissector.dissection.conversation import AS_CAPTURED, PLACES, TABLE
 from dissector.packet.columns import SegmentColumns
 from dissector.packet.rewriting import Runs, SegmentPlaces
 from dissector.protocols import PROTOCOLS
@@ -23,7 +23,7 @@ from dissector.schemas.rows import arrow_batch
 
 # What a dissection is asked for whose rows `TreatedStreams` takes.
 ASKED: Final[dict[str, Any]] = {
-    "follow_connection": ALL, "want_detail": "none", "properties": False, "redact": False,
+    "follow_connection": AS_CAPTURED, "want_detail": "none", "properties": False, "redact": False,
 }  # fmt: skip
 _COMPLETE: Final = "complete"
 _AT_ONCE: Final = 4096  # ranges that are laid out

@@ -245,7 +245,10 @@ class Fragments:
     assembled: rebuilt packets of the block being read.
     rebuilt: first byte, end and end on the wire of the last one.
     is_tcp: whether that is TCP in IP, which cannot be a fragment itself.
+    traces: whether `_trace` is called, of which landing knows nothing.
     """
+
+    traces = False
 
     def __init__(
         self,
@@ -291,7 +294,8 @@ class Fragments:
             done = self._complete.get(fragment.key)
             if done is not None:
                 if done.total >= fragment.end and not done.contradicts(fragment, payload):
-                    self._trace(done, fragment, place)
+                    if self.traces:
+                        self._trace(done, fragment, place)
                     return FRAGMENT
                 self._forget(fragment.key)
         waiting = self._waiting_for(fragment, payload, place.packet)
@@ -304,7 +308,8 @@ class Fragments:
             waiting.head = bytes(data[place.offset : place.offset + fragment.head_bytes])
             self._held += fragment.head_bytes
         waiting.last_ns = self._clock
-        self._trace(waiting, fragment, place)
+        if self.traces:
+            self._trace(waiting, fragment, place)
         status = FRAGMENT
         if waiting.seen == waiting.total and waiting.head:
             self._rebuild(waiting)
