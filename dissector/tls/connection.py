@@ -77,6 +77,7 @@ class TlsConnection:
     def add(self, endpoint_index: int, piece: StreamRange, view: memoryview) -> None:
         """The next bytes of a direction."""
         side = self._sides[endpoint_index]
+        said = side.overhead
         side.last = piece
         if side.skip_until:
             size = min(side.skip_until, piece.end) - piece.start
@@ -104,8 +105,9 @@ class TlsConnection:
         else:
             self._read(side, view, piece.start, [piece])
         other = self._sides[1 - endpoint_index]
-        if other.is_blocked and not self.is_waiting and self.verdict in (None, OPEN):
-            self._advance(other)  # by what this one said
+        is_told = side.overhead > said  # more than a part of a record
+        if other.is_blocked and is_told and not self.is_waiting and self.verdict in (None, OPEN):
+            self._advance(other)
 
     def gap(self, endpoint_index: int, piece: StreamRange, kind: int) -> None:
         """Bytes of a direction that are missing. piece: they, and the packet before."""

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dissector.tls.connection import TlsConnection
+from dissector.tls.direction import Direction
 from tests.dissector.tls.seen import SAMPLES, Seen, capture, seen
 from tests.wire import captures, tls
 from tests.wire.tls import Said
@@ -199,3 +201,20 @@ def test_any_mixture_of_records_and_noise_is_data(said: Said, segment: int) -> N
         there = row[f"stream_bytes_{way}"] - row[f"gap_bytes_{way}"]
         around = row[f"tls_overhead_bytes_{way}"] or 0
         assert there == row[f"decoded_bytes_{way}"] + row[f"unparsed_bytes_{way}"] + around
+
+
+def test_what_waits_is_read_again_by_records_not_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = tls.begun_13("TLS_AES_128_GCM_SHA256")
+    (_, hello), (_, answer), *_ = written.wire
+    early = tls.record(23, bytes(16_000))
+    wire = [(0, hello), (0, early), *((1, answer[at : at + 1]) for at in range(len(answer)))]
+    looks = list[int]()
+    advance = TlsConnection._advance
+
+    def counted(self: TlsConnection, side: Direction) -> None:
+        looks.append(side.index)
+        advance(self, side)
+
+    monkeypatch.setattr(TlsConnection, "_advance", counted)
+    seen(capture(wire), written.keys)
+    assert len(looks) < 10 < len(answer)
