@@ -161,7 +161,7 @@ class Talk:
             cuts: rows before which a new block begins.
             bounds: `exchanges`, an PairingBounds; others go to PulsarConsumption.
         """
-        passes = _Passes(bounds)
+        passes = Passes(bounds)
         maker = FrameMaker()
         for block in in_blocks(maker, self.script, cuts):
             passes.advance(block)
@@ -171,14 +171,14 @@ class Talk:
         return passes.finish()
 
 
-class _Passes:
+class Passes:
     """The three passes one after the other."""
 
     def __init__(self, bounds: Row) -> None:
         exchange_bounds: PairingBounds | None = bounds.pop("exchanges", None)
         self._registry = PulsarRegistry(0)
         self._exchanges = PulsarExchanges(0, 200 * STEP_NS, exchange_bounds)
-        self._consumption = PulsarConsumption(0, **bounds)
+        self.consumption = PulsarConsumption(0, **bounds)
         self._notices = NoticeLog()
         self._tables: Tables = {}
 
@@ -190,14 +190,14 @@ class _Passes:
         exchanges = self._exchanges.pair_named(frames, rows, texts, names, run, self._notices)
         self._keep(self._registry.closed(rows, run, self._notices))
         self._keep(exchanges)
-        self._keep(self._consumption.advance(frames, rows, ids, words, names, self._notices))
+        self._keep(self.consumption.advance(frames, rows, ids, words, names, self._notices))
 
     def _keep(self, blocks: list[TableBlock]) -> None:
         for block in blocks:
             self._tables.setdefault(block.table, []).extend(plain_rows(block))
 
     def finish(self) -> Tables:
-        for each in (self._registry, self._exchanges, self._consumption):
+        for each in (self._registry, self._exchanges, self.consumption):
             self._keep(each.finish(self._notices))
         found = [
             {"code": each.code, "frame_no": _plain(each.frame_no),

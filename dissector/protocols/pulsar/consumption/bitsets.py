@@ -109,9 +109,11 @@ def messages_left(state: ConsumptionState, delivery: int, is_for_now: bool) -> i
     is_whole = False
     claim = deliveries.first[delivery]
     for _ in range(deliveries.length[delivery]):
+        state.counters[SPENT_STEPS] += 1
         counts = is_for_now or state.claims.transaction[claim] == ABSENT
         if counts and state.claims.word_block[claim] == ABSENT:
             is_whole = True
+            break
         claim = state.shares.next[claim]
     for word_index in range(count):
         word = 0 if is_whole else int(state.words[base + count + word_index])

@@ -5,6 +5,7 @@ import pytest
 from dissector.notice_log import NoticeLog
 from dissector.protocols.pulsar.consumption import PulsarConsumption
 from dissector.protocols.pulsar.consumption.state import LOOKED_AT, ROWS_MADE, SPENT_STEPS
+from dissector.protocols.pulsar.wire import commands
 from tests.wire.frames import FrameMaker
 from tests.wire.talk import (
     CUMULATIVE,
@@ -13,9 +14,11 @@ from tests.wire.talk import (
     INDIVIDUAL,
     KEY_SHARED,
     SHARED,
+    Passes,
     Talk,
 )
 
+CONFLICT = 24  # ServerError.TransactionConflict
 ROUNDS = 1000
 BLOCK = 250  # frames of a block
 STYLES = {"one by one": INDIVIDUAL, "cumulatively": CUMULATIVE}
@@ -34,6 +37,21 @@ class Counting(PulsarConsumption):
     def _flush(self, *arguments):  # type: ignore[no-untyped-def]
         self.flushes += 1
         return super()._flush(*arguments)
+
+
+def steps_of_refused_acks(count: int) -> int:
+    """Steps spent where one entry is acknowledged so often, and each time refused."""
+    talk = Talk()
+    talk.subscribe(1)
+    talk.message(0, 1)
+    requests = [talk.request() for _ in range(count)]
+    for request in requests:
+        talk.ack(0, consumer=1, request_id=request)
+    for request in requests:
+        talk.broker(commands.ACK_RESPONSE, request_id=request, consumer_id=1, error_code=CONFLICT)
+    passes = Passes({})
+    passes.advance(FrameMaker().block(talk.script))
+    return int(passes.consumption.memory().counters[SPENT_STEPS])
 
 
 def costs(kind: int, style: int, is_open: int, has_redelivered: bool) -> tuple[int, int, int]:
@@ -94,3 +112,9 @@ def test_what_is_asked_for_again_needs_rows_for_those_alone() -> None:
     frames, rows, ids, words, names, _, _ = maker.block(talk.script)
     consumption.advance(frames, rows, ids, words, names, NoticeLog())
     assert consumption.flushes <= 8
+
+
+def test_a_refusal_costs_the_same_however_many_acks_of_an_entry_wait() -> None:
+    few, many = (steps_of_refused_acks(count) / count for count in (500, 2_000))
+    assert few > 0
+    assert many < few + 1
