@@ -8,11 +8,25 @@ from dissector.packet.fragments import Fragment, FragmentedPacket, Fragments, Pl
 from dissector.packet.reader import NESTED_FRAGMENTS
 
 
+class TracedPacket(FragmentedPacket):
+    """pieces, inner_pieces: where its fragments lie in packets of the capture (number, place in the
+    payload, bytes) and in others that came in fragments (place in them before).
+    rewritten: what is in it now."""
+
+    __slots__ = ("inner_pieces", "pieces", "rewritten")
+
+    def __init__(self, clock: int, packet: int) -> None:
+        super().__init__(clock, packet)
+        self.pieces: list[tuple[int, int, int]] = []
+        self.inner_pieces: list[tuple[TracedPacket, int, int, int]] = []
+        self.rewritten = bytearray()
+
+
 class Whole(NamedTuple):
     """A packet that was put together: where it, its payload and what follows lie in `assembled`,
     until the next block is read."""
 
-    packet: FragmentedPacket
+    packet: TracedPacket
     start: int
     payload: int
     end: int
@@ -25,11 +39,12 @@ class TracedFragments(Fragments):
     """
 
     traces = True
+    packet_type = TracedPacket
 
     def __init__(self) -> None:
         super().__init__()
         self.wholes: list[Whole] = []
-        self._repeated: list[FragmentedPacket] = []  # of which a fragment came once more
+        self._repeated: list[TracedPacket] = []  # of which a fragment came once more
 
     def start_block(self) -> None:
         """What was rebuilt before is not needed any more."""
@@ -51,6 +66,7 @@ class TracedFragments(Fragments):
             packets = dict.fromkeys(each[0] for one in packets for each in one.inner_pieces)
 
     def _trace(self, of: FragmentedPacket, fragment: Fragment, place: Place) -> None:
+        assert isinstance(of, TracedPacket), "packet_type says so"
         if not fragment.known:
             return
         if place.source == 0:
@@ -62,6 +78,7 @@ class TracedFragments(Fragments):
         self._repeated += [of] if of.rewritten else []
 
     def _rebuild(self, waiting: FragmentedPacket) -> None:
+        assert isinstance(waiting, TracedPacket), "packet_type says so"
         super()._rebuild(waiting)
         start, end, _ = self.rebuilt
         self.wholes.append(Whole(waiting, start, start + len(waiting.head), end))

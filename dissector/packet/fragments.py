@@ -143,13 +143,11 @@ class FragmentedPacket:
     seen: how many of them were on the wire.
     base: place of the first byte of content and state, by byte.
     is_dropped: fragments contradicted each other.
-    pieces, inner_pieces, rewritten: for who traces fragments: where they lie in packets of the
-        capture and in others that came in fragments, and what is in them now.
     """
 
     __slots__ = (
-        "base", "content", "first_ns", "first_packet", "head", "inner_pieces", "is_dropped",
-        "last_ns", "pieces", "rewritten", "seen", "state", "top", "total",
+        "base", "content", "first_ns", "first_packet", "head", "is_dropped", "last_ns", "seen",
+        "state", "top", "total",
     )  # fmt: skip
 
     def __init__(self, clock: int, packet: int) -> None:
@@ -163,9 +161,6 @@ class FragmentedPacket:
         self.content = bytearray()
         self.state = bytearray()
         self.is_dropped = False
-        self.pieces: list[tuple[int, int, int]] = []
-        self.inner_pieces: list[tuple[FragmentedPacket, int, int, int]] = []
-        self.rewritten = bytearray()
 
     @property
     def charge(self) -> int:
@@ -246,9 +241,11 @@ class Fragments:
     rebuilt: first byte, end and end on the wire of the last one.
     is_tcp: whether that is TCP in IP, which cannot be a fragment itself.
     traces: whether `_trace` is called, of which landing knows nothing.
+    packet_type: of the packets, for who traces them.
     """
 
     traces = False
+    packet_type = FragmentedPacket
 
     def __init__(
         self,
@@ -355,7 +352,7 @@ class Fragments:
                 self._held += waiting.charge
                 self._note("fragments_conflict", packet)
         if waiting is None:
-            waiting = self._waiting[fragment.key] = FragmentedPacket(self._clock, packet)
+            waiting = self._waiting[fragment.key] = self.packet_type(self._clock, packet)
             self._held += waiting.charge
             if self._clock + _TIMEOUT_NS < self._due:
                 self._due = self._clock + _TIMEOUT_NS
