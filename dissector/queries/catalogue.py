@@ -41,7 +41,11 @@ _WHOLE: Final = re.compile(rf"\b{WHOLE}")
 _MATERIALIZED: Final = "-- materialized\n"
 _COMMENT: Final = re.compile(r"--.*")
 # Views of which there is a second one, of the rows around what is selected, and what each reads.
-_ALSO_AROUND: Final = {"single_exchanges": "exchanges", "publishes": "single_exchanges"}
+_ALSO_AROUND: Final = {
+    "single_exchanges": "exchanges",
+    "publishes": "single_exchanges",
+    "received": "deliveries",
+}
 
 
 class SharedView(NamedTuple):
@@ -163,8 +167,7 @@ def shared_views(*, has_rows_around: bool = False) -> tuple[SharedView, ...]:
     """
     files = ("shared_views.sql", "permits.sql", "consuming.sql", "subjects.sql")
     if has_rows_around:
-        ordered = (*files[:3], "around.sql", files[3])
-        return tuple(each for file in ordered for view in views(file) for each in _both(view))
+        return tuple(each for file in files for view in views(file) for each in _both(view))
     return tuple(
         view._replace(query=_WHOLE.sub("", view.query.replace(AROUND, "")))
         for file in files

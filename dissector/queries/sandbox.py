@@ -29,7 +29,14 @@ from dissector.queries.duckdb_engine import (
     reading,
     unreadable,
 )
-from dissector.queries.selection import AROUND, EVERYTHING, WHOLE, WITH_ROWS_AROUND, Selection
+from dissector.queries.selection import (
+    AROUND,
+    CHOSEN,
+    EVERYTHING,
+    WHOLE,
+    WITH_ROWS_AROUND,
+    Selection,
+)
 from dissector.queries.tables import NAMED_TWICE, columns_of, table_views
 from dissector.schemas import TABLES
 
@@ -68,16 +75,6 @@ _OF_DAY: Final = rf"/{DAY}=(\d{{4}}-\d\d-\d\d)/[^/]+/[^/]+$"
 _END: Final = "[^/]+/[^/]+/[^/]+$"
 # The schema of what users do not see: tables that lend columns where there are no files, views.
 HIDDEN: Final = "hidden"
-# Tables of which ready views may read all rows, whatever is selected.
-_READ_WHOLE: Final = (
-    "frames",
-    "exchanges",
-    "acks",
-    "notices",
-    "connections",
-    "producers",
-    "consumers",
-)
 
 
 def ready_views() -> tuple[SharedView, ...]:
@@ -101,7 +98,7 @@ def expanded(query: str, *, has_rows_around: bool = False) -> str:
     for name in WITH_ROWS_AROUND if has_rows_around else ():
         around = f"{name}{AROUND}"
         known[around] = known[name].replace(f"lake_{name}", f"{HIDDEN}.{around}")
-    for name in (*_READ_WHOLE, *NAMED_TWICE) if has_rows_around else ():
+    for name in (*CHOSEN, *NAMED_TWICE) if has_rows_around else ():
         table = NAMED_TWICE.get(name, name)
         source = f"{HIDDEN}.{WHOLE}{table}"
         known[f"{WHOLE}{name}"] = known[name].replace(f"lake_{table}", source)
@@ -221,7 +218,7 @@ class Sandbox:
             self._connection.close()
             raise
         for view in ready_views() if has_ready_views else ():
-            query = expanded(view.query, has_rows_around=selection.has_rows_around)
+            query = expanded(view.query, has_rows_around=not selection.is_everything)
             self._connection.execute(f"CREATE VIEW {view.name} AS {query}")
         both = (files.new, files.old)
         paths = (path for each in both for some in each.values() for path in some)
@@ -238,7 +235,7 @@ class Sandbox:
             if name in tables:
                 self._connection.execute(f"CREATE VIEW {name} AS {_with_needed(query, known)}")
                 continue
-            if name.endswith(AROUND) or name.removeprefix(WHOLE) in _READ_WHOLE:
+            if name.endswith(AROUND) or name.startswith(WHOLE):
                 full = f"{HIDDEN}.{name}"
                 self._connection.execute(f"CREATE VIEW {full} AS {_with_needed(query, known)}")
             known[name] = query

@@ -33,6 +33,7 @@ TIMED: Final = ("frames", "exchanges", "deliveries", "permits", "acks", "notices
 NAMED: Final = ("exchanges", "deliveries", "permits", "acks", "frames", "messages")
 LASTING: Final = ("connections", "legs")
 OPENED: Final = ("producers", "consumers")
+CHOSEN: Final = (*TIMED, *LASTING, *OPENED)  # tables that may have other rows, too
 # Of these there are also the rows around what is selected, under a name that ends so.
 WITH_ROWS_AROUND: Final = ("permits", "deliveries", "frames", "exchanges", "acks")
 AROUND: Final = "_around"
@@ -138,11 +139,6 @@ class Selection(NamedTuple):
     def is_of_time(self) -> bool:
         """Whether times are left out."""
         return self.since_ns is not None or self.until_ns is not None
-
-    @property
-    def has_rows_around(self) -> bool:
-        """Whether rows are left out that decide what others mean."""
-        return not self.is_everything
 
     @property
     def is_of_names(self) -> bool:
@@ -306,7 +302,7 @@ class Selection(NamedTuple):
             yield from tables
             return
         whole = dict(tables)
-        chosen = [name for name in (*TIMED, *LASTING, *OPENED) if name in whole]
+        chosen = [name for name in CHOSEN if name in whole]
         for name, query in whole.items():
             yield f"{WHOLE}{name}" if name in chosen else name, query
         if self.clients:

@@ -59,11 +59,11 @@ SELECT n.*
 FROM late_consumers AS n
 SEMI JOIN (
   SELECT capture, connection_id, consumer_id, incarnation
-  FROM deliveries
+  FROM deliveries_around
   WHERE topic IS NULL OR subscription IS NULL OR consumer_name IS NULL
   UNION ALL
   SELECT capture, connection_id, consumer_id, incarnation
-  FROM acks
+  FROM acks_around
   WHERE topic IS NULL OR subscription IS NULL
 ) AS d
   ON d.capture = n.capture AND d.connection_id = n.connection_id

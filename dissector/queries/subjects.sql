@@ -211,8 +211,7 @@ SELECT
   t.topic_no, p.ledger_id, p.entry_id, min(n.capture_no) AS capture_no,
   min(p.response_last_ns) AS stored_ns,
   bool_or(is_selected(floor_div(p.request_last_ns, 1000))) AS is_in
-FROM exchanges_around AS p
-ANTI JOIN twins AS w ON w.capture = p.capture AND w.connection_id = p.connection_id
+FROM single_exchanges_around AS p
 JOIN numbered_captures AS n ON n.capture = p.capture
 JOIN stored_topics AS t ON t.unit = n.unit AND t.topic = p.topic
 ANTI JOIN aborted_sends AS a

@@ -125,7 +125,7 @@ class Tables(NamedTuple):
             if not only or name in only:
                 db.view(name, query)
         if not only:
-            db.shared_views(shared_views(has_rows_around=self.selection.has_rows_around))
+            db.shared_views(shared_views(has_rows_around=not self.selection.is_everything))
 
 
 def tables_of(
