@@ -26,8 +26,8 @@ class Deliverable(NamedTuple):
     """What a side can deliver.
 
     kind: see above.
-    packet: number by which it is ordered.
-
+    packet: number by which it is ordered. What is missing was sent before the next packet of its
+        side, at an unknown time: it comes behind all that it may be an answer to.
     bound: ranges of the other side of lower packet numbers may leave now.
     due: clock of the next decision.
     """
@@ -167,7 +167,6 @@ def next_deliverable(state: StreamState, direction_index: int, is_over: bool) ->
         if clock < due and not is_over and not directions.gives_up[direction_index]:
             return Deliverable(NOTHING, NEVER, _first_packet(state, direction_index), due)
         _settle_start(state, direction_index)
-    released_packet = directions.released_packet[direction_index]
     head = state.heads[direction_index, 0]
     if head < 0:
         if (
@@ -184,7 +183,7 @@ def next_deliverable(state: StreamState, direction_index: int, is_over: bool) ->
                 + window
             )
         if clock >= due or is_over:
-            return Deliverable(MISSING_END, released_packet, released_packet, NEVER)
+            return Deliverable(MISSING_END, NEVER, NEVER, NEVER)
         return Deliverable(NOTHING, NEVER, NEVER, due)
     packet = _first_packet(state, direction_index)
     start = nodes.offset[head]
@@ -207,7 +206,7 @@ def next_deliverable(state: StreamState, direction_index: int, is_over: bool) ->
         due = _hole_due(state, direction_index, peer, head)
         if must_go or clock >= due:
             kind = IMPLAUSIBLE if _is_implausible(directions, direction_index, start) else HOLE
-            return Deliverable(kind, released_packet, released_packet, NEVER)
+            return Deliverable(kind, packet, packet, NEVER)
     hold = nodes.opened[head] + window
     if clock < hold:
         return Deliverable(NOTHING, NEVER, packet, min(hold, due))
