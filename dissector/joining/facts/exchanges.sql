@@ -356,8 +356,8 @@ SELECT t.connection_id,
         THEN 'dup_or_dropped' ELSE 'ok' END
     WHEN NOT CASE WHEN asks_to = 'to_broker' THEN sees_client ELSE sees_broker END
       THEN 'other_side_not_captured'
+    WHEN answer_spot < coalesce(reopened_n, 2e18) THEN 'lost_in_gap'
     WHEN is_dropped THEN 'dropped_after_close'
-    WHEN answer_spot IS NOT NULL THEN 'lost_in_gap'
     WHEN ended <> 'capture_end' THEN 'conn_closed' ELSE 'unanswered_at_end' END AS outcome,
   error_code, error_text,
   CASE WHEN ask IS NULL THEN is_shadowed OR r_again OR r_status <> 'complete'

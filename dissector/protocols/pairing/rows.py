@@ -90,13 +90,13 @@ def given_up(state: PairingState, row: int, otherwise: int) -> int:
         return enums.NOT_AWAITED
     if state.directions.is_seen[answers] == 0:
         return enums.OTHER_SIDE_NOT_CAPTURED
+    if is_lost:
+        return enums.LOST_IN_GAP
     if pending.list[row] == pairing_state.SENDS:
         group = pending.group[row]
         is_older = state.groups.incarnation[group] > pending.incarnation[row]
         if state.groups.is_broker_closed[group] == 1 or is_older:
             return enums.DROPPED_AFTER_CLOSE
-    if is_lost:
-        return enums.LOST_IN_GAP
     is_silent = silence != Expectation.AWAITED and otherwise != enums.EVICTED
     # Behind a push nothing is answered.
     if is_silent or state.connections.push[answers // 2] != ABSENT:
