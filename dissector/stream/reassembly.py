@@ -26,7 +26,9 @@ acknowledgement is not believed: that segment is dropped. A hole beyond every wi
 (numbering.py).
 
 Order. A range is ordered by the largest packet number of it and all earlier ranges of its side; by
-that both sides leave merged. While one side has a hole, the other's ranges wait if their number is
+that both sides leave merged. What is missing was sent before the first segment behind it, nobody
+knows when: a hole has that one's place, behind all that its bytes may answer, and a missing end is
+last. While one side has a hole, the other's ranges wait if their number is
 not below that of the first segment behind the hole, so that an answer never passes a question that
 waits; at most one reorder window after the hole opened.
 
