@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
@@ -54,7 +55,9 @@ _STDERR = pytest.StashKey[TextIO]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Standard error is nobody's here; while tests run, it is captured. Temporary files lie in
-    memory, unless somebody says where."""
+    memory, unless somebody says where. What a shell starts in the background does not hear an
+    interrupt, nor does what that starts: here it does."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[_STDERR] = own_stderr()
     if "TMPDIR" not in os.environ and (folder := quick_folder()):
         os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
