@@ -118,6 +118,7 @@ def receive_segment(
     if is_stray:
         _drop(directions, direction_index, segment)
         return
+    state.counters.answers[0] = -records.NEVER
     duplicates.note_ip_id(directions, direction_index, segment.ip_id)
     addresses = connections.address_sum[connection]
     if is_damaged(directions, state.counters, direction_index, addresses, segment, data):
@@ -265,12 +266,13 @@ def _receive_acknowledgement(state: StreamState, direction_index: int, segment: 
         handshake.confirm_start(state, direction_index, segment)
     before = directions.acked[peer]
     gain = distance(number, sequence_at(directions.origin[peer], before))
-    if gain <= 0:
-        return
     target = before + gain
     highest = directions.highest[peer]
-    if target > highest + ack_reach(directions, peer):
+    if gain > 0 and target > highest + ack_reach(directions, peer):
         directions.stray_packets[direction_index] += 1
+        return
+    state.counters.answers[0] = target
+    if gain <= 0:
         return
     head = state.heads[peer, 0]
     if head >= 0 and before < state.nodes.offset[head] <= target:

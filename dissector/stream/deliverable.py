@@ -26,8 +26,7 @@ class Deliverable(NamedTuple):
     """What a side can deliver.
 
     kind: see above.
-    packet: number by which it is ordered. What is missing was sent before the next packet of its
-        side, at an unknown time: it comes behind all that it may be an answer to.
+    packet: number by which it is ordered; what waits for its peer comes behind all of that.
     bound: ranges of the other side of lower packet numbers may leave now.
     due: clock of the next decision.
     """
@@ -60,7 +59,7 @@ def _is_probe(state: StreamState, direction_index: int, head: int) -> bool:
 
 
 @inlined
-def _first_packet(state: StreamState, direction_index: int) -> int:
+def first_packet(state: StreamState, direction_index: int) -> int:
     """The packet number with which a side's first waiting node can leave, NEVER if none waits."""
     head = state.heads[direction_index, 0]
     if head < 0:
@@ -88,6 +87,41 @@ def _settle_start(state: StreamState, direction_index: int) -> None:
         )
         if nodes.offset[head] < 0:
             directions.isn[direction_index] = NULL  # what was taken for it is none
+
+
+@inlined
+def _awaits_peer(state: StreamState, direction_index: int, peer: int, head: int) -> bool:
+    """Whether the first node answers bytes of its peer that are missing: they were sent before it.
+
+    One byte may be a FIN. What came late is not missing: it has the place of its packet.
+    """
+    directions = state.directions
+    nodes = state.nodes
+    edge = directions.released[peer]
+    if (
+        nodes.answers[head] <= edge + 1
+        or directions.packets[peer] == 0
+        or directions.fin_packet[peer] != NULL
+    ):
+        return False
+    other = state.heads[peer, 0]
+    return bool(other < 0 or nodes.offset[other] > edge)
+
+
+@inlined
+def hole_end(state: StreamState, direction_index: int, end: int) -> int:
+    """The end of what is given up of a hole up to `end`: what the other side waits for, if it does;
+    the rest may have been sent behind that."""
+    peer = direction_index ^ 1
+    head = state.heads[peer, 0]
+    if (
+        head >= 0
+        and state.nodes.offset[head] <= state.directions.released[peer]
+        and _awaits_peer(state, peer, direction_index, head)
+    ):
+        answered = state.nodes.answers[head]
+        return int(answered if answered + 1 < end else end)  # one byte alone proves nothing
+    return end
 
 
 @inlined
@@ -165,7 +199,7 @@ def next_deliverable(state: StreamState, direction_index: int, is_over: bool) ->
     if directions.start_is_open[direction_index]:
         due = directions.start_since[direction_index] + window
         if clock < due and not is_over and not directions.gives_up[direction_index]:
-            return Deliverable(NOTHING, NEVER, _first_packet(state, direction_index), due)
+            return Deliverable(NOTHING, NEVER, first_packet(state, direction_index), due)
         _settle_start(state, direction_index)
     head = state.heads[direction_index, 0]
     if head < 0:
@@ -183,9 +217,9 @@ def next_deliverable(state: StreamState, direction_index: int, is_over: bool) ->
                 + window
             )
         if clock >= due or is_over:
-            return Deliverable(MISSING_END, NEVER, NEVER, NEVER)
+            return Deliverable(MISSING_END, NEVER - 1, NEVER - 1, NEVER)
         return Deliverable(NOTHING, NEVER, NEVER, due)
-    packet = _first_packet(state, direction_index)
+    packet = first_packet(state, direction_index)
     start = nodes.offset[head]
     if (
         start == 1
@@ -198,7 +232,11 @@ def next_deliverable(state: StreamState, direction_index: int, is_over: bool) ->
     must_go = is_over or directions.gives_up[direction_index] != 0
     if start <= directions.released[direction_index]:
         if must_go or not nodes.is_damaged[head]:
-            return Deliverable(SEGMENT, packet, packet, NEVER)
+            if not _awaits_peer(state, direction_index, peer, head):
+                return Deliverable(SEGMENT, packet, packet, NEVER)
+            due = nodes.opened[head] + window
+            kind = SEGMENT if must_go or clock >= due else NOTHING
+            return Deliverable(kind, NEVER, NEVER, due)
         due = _damaged_due(state, direction_index, peer, head)
         if clock >= due:
             return Deliverable(SEGMENT, packet, packet, NEVER)

@@ -163,6 +163,7 @@ def _link(state: StreamState, direction_index: int, span: SegmentSpan, start: in
     nodes.segment_start[node] = span.segment_start
     nodes.segment_end[node] = span.segment_end
     nodes.is_damaged[node] = span.is_damaged
+    nodes.answers[node] = counters.answers[0]
     levels = _levels(counters.nodes_made[0], counters.level_seed[0])
     nodes.levels[node] = levels
     for level in range(levels):
@@ -268,6 +269,7 @@ def _split(state: StreamState, direction_index: int, node: int, offset: int) -> 
     _charge(state, direction_index, 0, -moved)
     nodes.flags[part] = flags & ~columns.STARTS_PACKET
     nodes.opened[part] = nodes.opened[node]
+    nodes.answers[part] = nodes.answers[node]
     if kind == RangeKind.DATA:
         nodes.heap_at[part] = nodes.heap_at[node] + length
     return part

@@ -249,8 +249,8 @@ def _acknowledge(state: StreamState, direction_index: int, segment: Segment) -> 
     if gain > 0:
         target = before + gain
         highest = directions.highest[peer]
-        if target > highest + TAG_REACH_BYTES:
-            return False
+        if target > highest + TAG_REACH_BYTES or (segment.wire_bytes and target > highest + 1):
+            return False  # data may have to wait for what it answers
         directions.acked[peer] = target
         if target > highest:
             directions.acked_since[peer] = state.counters.clock[0]

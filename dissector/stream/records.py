@@ -179,6 +179,7 @@ class WaitingRanges(Records):
     opened: clock at which the hole before it opened.
     segment_start, segment_end: bounds of the segment whose bytes it has.
     is_damaged: 1 if that has a wrong checksum.
+    answers: offset up to which that acknowledges its peer's stream, -NEVER unknown.
     levels: how many of its lists it is in.
     """
 
@@ -193,6 +194,7 @@ class WaitingRanges(Records):
     segment_start: Int64Array
     segment_end: Int64Array
     is_damaged: Int64Array
+    answers: Int64Array
     levels: Int64Array
 
 
@@ -216,6 +218,7 @@ class Counters(Records):
     heap_used, heap_live: bytes of the heap.
     held_bytes: of all sides.
     is_damaged: 1 if the segment being processed is.
+    answers: offset up to which that acknowledges its peer's stream, -NEVER unknown.
     conflict_at: offset where it first differs from one that waits, or NULL.
     steps: taken along lists whose length an input decides: tests hold the cost with it.
     """
@@ -239,6 +242,7 @@ class Counters(Records):
     heap_live: Int64Array
     held_bytes: Int64Array
     is_damaged: Int64Array
+    answers: Int64Array
     conflict_at: Int64Array
     steps: Int64Array
     crowded: Int64Array

@@ -47,8 +47,7 @@ def _put_segment(state: StreamState, direction_index: int) -> None:
     put_range(
         state, direction_index, Range(kind, offset, length, source, at, packet, ts_ns, flags, 0)
     )
-    if nodes.is_damaged[head]:
-        directions.gives_up[direction_index] = 0
+    directions.gives_up[direction_index] = 0
     drop_first(state, direction_index)
     directions.released[direction_index] = offset + length
     directions.released_packet[direction_index] = max(
@@ -114,9 +113,11 @@ def _deliver(state: StreamState, direction_index: int, kind: int) -> None:
     if kind == deliverable.SEGMENT:
         _put_segment(state, direction_index)
     elif kind == deliverable.HOLE:
-        _put_gap(state, direction_index, state.nodes.offset[state.heads[direction_index, 0]])
+        end = state.nodes.offset[state.heads[direction_index, 0]]
+        _put_gap(state, direction_index, deliverable.hole_end(state, direction_index, end))
     elif kind == deliverable.MISSING_END:
-        _put_gap(state, direction_index, directions.acked[direction_index])
+        end = directions.acked[direction_index]
+        _put_gap(state, direction_index, deliverable.hole_end(state, direction_index, end))
     else:
         note_direction(state, direction_index, _SEQUENCE_JUMP, NULL, NULL)
         directions.stray_packets[direction_index] += 1
@@ -209,28 +210,31 @@ def give_up_oldest(state: StreamState, connection: int) -> bool:
     """Mark the oldest hole of a connection to be given up now: too many bytes wait.
 
     Returns:
-        Whether there is one; the start of a mid-stream side counts as one but is no loss.
+        Whether there is one; the start of a mid-stream side counts as one but is no loss, nor is
+        what waits for its peer.
     """
     directions = state.directions
     nodes = state.nodes
     best = -1
-    oldest = NEVER
+    oldest = NEVER + 1
+    is_loss = False
     for endpoint_index in range(2):
         direction_index = direction_at(connection, endpoint_index)
         head = state.heads[direction_index, 0]
-        since = NEVER
-        if directions.start_is_open[direction_index]:
-            since = directions.start_since[direction_index]
-        elif head >= 0 and (
+        packet = deliverable.first_packet(state, direction_index)
+        is_start = directions.start_is_open[direction_index] != 0
+        is_hole = head >= 0 and (
             nodes.offset[head] > directions.released[direction_index] or nodes.is_damaged[head]
-        ):
-            since = nodes.opened[head]
-        if since < oldest:
-            oldest = since
+        )
+        if not is_start and not is_hole:
+            packet = NEVER if head >= 0 else NEVER + 1
+        if packet < oldest:
+            oldest = packet
             best = direction_index
+            is_loss = is_hole and not is_start
     if best < 0:
         return False
-    if not directions.start_is_open[best] and not directions.gives_up[best]:
+    if is_loss and not directions.gives_up[best]:
         note_direction(state, best, _HELD_BYTES_LIMIT, directions.released[best], NULL)
     directions.gives_up[best] = 1
     return True

@@ -1,6 +1,10 @@
 """A hole is given up on evidence, never by chance, and at a time that the packets tell."""
 
+from itertools import pairwise
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dissector.limits import MAX_UNCONFIRMED_HOLE
 from dissector.stream.columns import RangeKind
@@ -240,3 +244,105 @@ def test_a_long_hole_is_believed_when_it_is_acknowledged_or_goes_on() -> None:
     assert [(piece.kind, piece.length) for piece in pieces] == [
         ("data", 3), ("lost", MAX_UNCONFIRMED_HOLE + 10), ("data", 12)
     ]  # fmt: skip
+
+
+def order(packets: list[Packet]) -> list[tuple[int, str, int, int]]:
+    """Side, kind, start and length of what leaves, in order."""
+    kinds = {RangeKind.DATA: "data", RangeKind.GAP_LOST: "lost"}
+    return [
+        (row["endpoint_index"], kinds[row["kind"]], row["stream_offset"], row["length"])
+        for row in streamed(packets).ranges
+        if row["kind"] in kinds
+    ]
+
+
+def test_what_is_missing_stands_before_what_answers_it() -> None:
+    packets = [
+        *handshake(),
+        Packet(10, 0, 1001, b"abc", 5001),
+        Packet(12, 1, 5001, b"answer", 1007),  # of three bytes more than were captured
+        Packet(13, 0, 1007, b"ghi", 5007),
+        *ticks(15, 1000),
+    ]
+    assert order(packets) == [
+        (0, "data", 0, 3), (0, "lost", 3, 3), (1, "data", 0, 6), (0, "data", 6, 3),
+    ]  # fmt: skip
+
+
+def test_also_where_nothing_was_captured_behind_it() -> None:
+    packets = [
+        *handshake(),
+        Packet(10, 0, 1001, b"abc", 5001),
+        Packet(12, 1, 5001, b"answer", 1007),
+        Packet(13, 0, 1007, b"", 5007),
+        *ticks(15, 1000),
+    ]
+    assert order(packets) == [(0, "data", 0, 3), (0, "lost", 3, 3), (1, "data", 0, 6)]
+
+
+def test_what_may_have_been_sent_behind_an_answer_stands_behind_it() -> None:
+    packets = [
+        *handshake(),
+        Packet(10, 0, 1001, b"abc", 5001),
+        Packet(12, 1, 5001, b"answer", 1007),
+        Packet(13, 0, 1017, b"xyz", 5007),
+        Packet(14, 1, 5007, b"", 1020),
+        *ticks(15, 1000),
+    ]
+    assert order(packets) == [
+        (0, "data", 0, 3), (0, "lost", 3, 3), (1, "data", 0, 6),
+        (0, "lost", 6, 10), (0, "data", 16, 3),
+    ]  # fmt: skip
+
+
+def test_a_hole_stands_behind_what_came_before_the_first_bytes_behind_it() -> None:
+    """Also where all of it leaves at once, because another hole was waited for."""
+    packets = [
+        *handshake(),
+        Packet(10, 0, 1001, b"abc", 5001),
+        Packet(11, 1, 5004, b"second", 1004),  # three bytes before are missing
+        Packet(12, 0, 1004, b"def", 5001),
+        Packet(13, 1, 5010, b"third", 1007),
+        Packet(14, 0, 1010, b"jkl", 5001),  # three bytes before are missing
+        Packet(15, 1, 5015, b"", 1013),
+        Packet(16, 0, 1013, b"", 5015),
+        *ticks(20, 1000),
+    ]
+    sides = [(side, start) for side, kind, start, _ in order(packets) if kind == "data"]
+    assert sides == [(0, 0), (1, 3), (0, 3), (1, 9), (0, 9)]
+    assert order(packets).index((0, "lost", 6, 3)) > order(packets).index((1, "data", 9, 5))
+
+
+def test_an_answer_to_what_nobody_proves_waits_no_longer_than_a_window() -> None:
+    packets = [
+        *handshake(),
+        Packet(10, 0, 1001, b"abc", 5001),
+        Packet(12, 1, 5001, b"answer", 1007),
+        *ticks(15, 1000, 5),
+    ]
+    output = streamed(packets)
+    (at,) = output.times(RangeKind.DATA, endpoint_index=1)
+    assert 12 + WINDOW_MS <= packets[at - 1].ms <= 12 + WINDOW_MS + 5
+    assert order(packets) == [(0, "data", 0, 3), (1, "data", 0, 6), (0, "lost", 3, 3)]
+
+
+@given(st.lists(st.tuples(
+    st.floats(0, 50), st.integers(0, 1), st.integers(0, 80), st.integers(0, 40),
+    st.integers(0, 160),
+), max_size=60), st.integers(200, 2000))  # fmt: skip
+def test_whatever_is_acknowledged_and_missing_an_end_is_reached(
+    sent: list[tuple[float, int, int, int, int]], held_bytes: int
+) -> None:
+    """Also where the bounds hold next to nothing. Times, sides, offsets, bytes and numbers that are
+    acknowledged are those of no honest host."""
+    at, packets = 10.0, [*handshake()]
+    for pause, side, offset, size, acknowledged in sent:
+        at += pause
+        number = (1001, 5001)[side] + offset
+        packets.append(Packet(at, side, number, bytes(size), (5001, 1001)[side] + acknowledged))
+    options = SMALL._replace(held_bytes_per_connection=held_bytes, held_bytes=2 * held_bytes)
+    released = streamed(packets, options)
+    assert len(released.connections) == 1
+    for side in (0, 1):
+        for one, next_one in pairwise(released.stream_ranges(0, side)):
+            assert one.start + one.length == next_one.start

@@ -54,7 +54,8 @@ def test_one_side_may_go_on_after_the_fin_of_the_other() -> None:
 
 
 def test_a_repeated_fin_is_sent_again() -> None:
-    released = streamed([*handshake(), ABC, FIN_0, FIN_0._replace(ms=300), FIN_0._replace(ms=700)])
+    fin = FIN_0._replace(acknowledgement=5001)
+    released = streamed([*handshake(), ABC, fin, fin._replace(ms=300), fin._replace(ms=700)])
     assert released.counted() == {"retransmitted": 2}
     assert released.times(RangeKind.FIN) == [5]
 
