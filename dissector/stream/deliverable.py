@@ -234,7 +234,7 @@ def next_deliverable(state: StreamState, direction_index: int, is_over: bool) ->
         if must_go or not nodes.is_damaged[head]:
             if not _awaits_peer(state, direction_index, peer, head):
                 return Deliverable(SEGMENT, packet, packet, NEVER)
-            due = nodes.opened[head] + window
+            due = nodes.arrived[head] + window
             kind = SEGMENT if must_go or clock >= due else NOTHING
             return Deliverable(kind, NEVER, NEVER, due)
         due = _damaged_due(state, direction_index, peer, head)

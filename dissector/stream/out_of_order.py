@@ -159,6 +159,7 @@ def _link(state: StreamState, direction_index: int, span: SegmentSpan, start: in
     nodes.packet[node] = span.packet
     nodes.ts_ns[node] = span.ts_ns
     nodes.flags[node] = came_late | _packet_flags(span, start, end)
+    nodes.arrived[node] = counters.clock[0]
     nodes.opened[node] = opened
     nodes.segment_start[node] = span.segment_start
     nodes.segment_end[node] = span.segment_end
@@ -268,6 +269,7 @@ def _split(state: StreamState, direction_index: int, node: int, offset: int) -> 
     part = _link(state, direction_index, span, offset, end)
     _charge(state, direction_index, 0, -moved)
     nodes.flags[part] = flags & ~columns.STARTS_PACKET
+    nodes.arrived[part] = nodes.arrived[node]
     nodes.opened[part] = nodes.opened[node]
     nodes.answers[part] = nodes.answers[node]
     if kind == RangeKind.DATA:

@@ -176,7 +176,7 @@ class WaitingRanges(Records):
     heap_at: first byte in the heap.
     kind: DATA, GAP_CUT or FIN, NODE_FREE where unused.
     flags: as in RangeColumns.
-    opened: clock at which the hole before it opened.
+    arrived, opened: clock at which it came, and at which the hole before it opened.
     segment_start, segment_end: bounds of the segment whose bytes it has.
     is_damaged: 1 if that has a wrong checksum.
     answers: offset up to which that acknowledges its peer's stream, -NEVER unknown.
@@ -190,6 +190,7 @@ class WaitingRanges(Records):
     packet: Int64Array
     ts_ns: Int64Array
     flags: Int64Array
+    arrived: Int64Array
     opened: Int64Array
     segment_start: Int64Array
     segment_end: Int64Array

@@ -118,10 +118,18 @@ def test_what_belongs_to_a_send_is_there(engine: Sandbox) -> None:
 
 
 def test_few_packets_show_the_same(engine: Sandbox) -> None:
+    part = cutting.cut(engine, CHAIN, chosen(engine, slowest=3), Options(), has_permits=False)
+    assert (part.selected, part.differing) == (6, 0)
+    assert len(part.taken) < 40 and set(part.levels.values()) == {cutting.FRAMES_ONLY}
+    part.data.close()
+
+
+def test_that_no_answer_came_is_shown_by_all_packets_between(engine: Sandbox) -> None:
+    """One that is left out looks like one that was lost."""
     selection = chosen(engine, finding="lost_receipt")
     part = cutting.cut(engine, CHAIN, selection, Options(), has_permits=False)
     assert (part.selected, part.differing) == (5, 0)
-    assert len(part.taken) == 26 and set(part.levels.values()) == {cutting.FRAMES_ONLY}
+    assert len(part.taken) == 304 and set(part.levels.values()) == {cutting.BETWEEN}
     assert list(part.taken) == sorted(set(part.taken))
     with cutting.reread(part.data, Options()) as (_, alone):
         roles = cutting.roles_in(alone, part.taken, engine, selection)
