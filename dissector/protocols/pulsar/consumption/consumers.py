@@ -94,6 +94,10 @@ def add_consumer(
     consumers.connection_row[row] = tables.ABSENT
     consumers.first[row] = tables.ABSENT
     consumers.last[row] = tables.ABSENT
+    state.reaches.first[row] = tables.ABSENT
+    state.reaches.last[row] = tables.ABSENT
+    state.transaction_reaches.first[row] = tables.ABSENT
+    state.transaction_reaches.last[row] = tables.ABSENT
     if row == consumption_state.OVERFLOW_CONSUMER:
         return row
     consumers.connection_row[row] = connection_row
