@@ -24,7 +24,7 @@ from dissector.blocks import Int64Array
 from dissector.bundles import Bundle, Records
 from dissector.native.zeros import zeros
 from dissector.states import State
-from dissector.tables import HashTable, ListHeads, ListLinks, Pool
+from dissector.tables import HashTable, ListHeads, ListLinks, Pool, RecentKeys
 
 
 class TableKey(enum.IntEnum):
@@ -99,7 +99,7 @@ MOST_CLAIMS: Final = 22  # bound of claims
 COUNTERS: Final = 23
 
 WORD_CLASSES: Final = 13  # pieces of 1, 2, 4 .. 4096 words
-REQUESTS: Final = 1024  # about consumers, whose answers are awaited
+REQUESTS: Final = 1 << 14  # about consumers and transactions, whose answers are awaited
 
 # -- lists that belong to nobody else
 LIST_CLOSED: Final = 0  # closed consumers, oldest first
@@ -197,8 +197,7 @@ class IdentityDomains(Bundle):
 
     members: consumers that belong to it.
     has_identity: 0 for a topic that is not persistent, whose ids are all alike.
-    seek_at: frame of the last SEEK.
-    seek_before: of the one before, in case the broker refuses the last.
+    seek_at: frame of the last SEEK that the broker did not refuse, 0 if none.
     forgotten_at: frame at which its last page was given back.
     gap_at: frame before the last gap in which a delivery may have been lost, -1 if none.
     """
@@ -207,7 +206,6 @@ class IdentityDomains(Bundle):
     members: Int64Array
     has_identity: Int64Array
     seek_at: Int64Array
-    seek_before: Int64Array
     forgotten_at: Int64Array
     gap_at: Int64Array
     key_a: Int64Array
@@ -383,7 +381,7 @@ class ConsumptionState(State):
     stamps: ns of the SEND's last byte, by page of `published` * PAGE_ENTRIES + bit.
     words: an arena of pieces for bit sets.
     free_words: first free piece of each size class, ABSENT if none.
-    requests: int64[REQUESTS, 2], frame and packed consumer of each.
+    requests: by frame what each is about, a packed number; of a SEEK also the one before it.
     """
 
     table: HashTable
@@ -414,7 +412,7 @@ class ConsumptionState(State):
     lists: ListHeads
     words: Int64Array
     free_words: Int64Array
-    requests: Int64Array
+    requests: RecentKeys
     counters: Int64Array
 
 
@@ -458,7 +456,7 @@ def new_state(consumers: int, deliveries: int, nodes: int, key: int = 0) -> Cons
         lists=tables.new_ends(LISTS),
         words=zeros(limits.MAX_ACK_SET_WORDS),
         free_words=np.full(WORD_CLASSES, tables.ABSENT, np.int64),
-        requests=np.zeros((REQUESTS, 2), np.int64),
+        requests=tables.new_memory(REQUESTS, key),
         counters=counters,
     )
 
@@ -476,6 +474,7 @@ def reserve(
     claims: that one frame needs at most.
     """
     make_key_room(state, _KEYS_PER_FRAME * rows)
+    state.grow(requests=tables.settled(state.requests))
     lists = {"reaches": 0, "transaction_reaches": 0}
     tables.grow_rows(state, "consumer_pool", rows, consumers, consumers=0, closed=0, **lists)
     tables.grow_rows(state, "connection_pool", rows, consumers, connections=0)
