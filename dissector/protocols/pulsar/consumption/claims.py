@@ -417,7 +417,9 @@ def outcome_at_end(state: ConsumptionState, delivery: int) -> int:
 
     The end of a transaction may have been asked for and not answered yet, as an ACK may be.
     """
-    if standing.is_taken(state, delivery, standing.COMMITTING):
+    # Reaches that commit are certain by now.
+    is_reached = standing.find_reach(state, delivery, standing.DECIDED) != tables.ABSENT
+    if is_reached or standing.messages_left(state, delivery, standing.COMMITTING) == 0:
         return enums.ACKED
     if standing.is_taken(state, delivery, standing.UNDECIDED):
         return enums.ACK_UNCOMMITTED

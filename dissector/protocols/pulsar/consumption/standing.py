@@ -19,7 +19,7 @@ from typing import Final
 
 from dissector import tables
 from dissector.jit import inlined, kernel
-from dissector.limits import ACK_STEPS_PER_FRAME, FREE_ACK_STEPS, NULL
+from dissector.limits import ACK_STEPS_PER_FRAME, FREE_ACK_STEPS, MAX_CHAIN_STEPS, NULL
 from dissector.protocols.pulsar.consumption import state as consumption_state
 from dissector.protocols.pulsar.consumption.bitsets import popcount, words_at
 from dissector.protocols.pulsar.consumption.published import find_transaction
@@ -96,15 +96,19 @@ def messages_left(state: ConsumptionState, delivery: int, level: int) -> int:
 
 @kernel
 def _last_reach(
-    state: ConsumptionState, reaches: ListHeads, delivery: int, until: int, level: int
+    state: ConsumptionState, reaches: ListHeads, delivery: int, level: int, most: int
 ) -> int:
-    """The last reach of a list that covers a delivery and came before a frame, or ABSENT."""
+    """The last reach of a list that covers a delivery, or ABSENT. most: to be looked at.
+
+    One that came when the entry had been delivered again means that delivery.
+    """
+    until = state.deliveries.superseded_at[delivery]
     claims = state.claims
     deliveries = state.deliveries
     consumer = deliveries.consumer[delivery]
     ledger, entry = deliveries.ledger[delivery], deliveries.entry[delivery]
     reach = reaches.last[consumer]
-    for _ in range(reaches.length[consumer]):
+    for _ in range(min(reaches.length[consumer], most)):
         ack_frame_no = claims.ack_frame_no[reach]
         if ack_frame_no < deliveries.frame_no[delivery] or has_spent(state):
             return ABSENT
@@ -122,15 +126,20 @@ def _last_reach(
 def find_reach(state: ConsumptionState, delivery: int, level: int) -> int:
     """A cumulative ACK of a later entry that covers a delivery that is set aside, or ABSENT.
 
-    One that came when the entry had been delivered again means that delivery.
+    Those in transactions that commit may stand behind very many whose end is never seen: only the
+    last few are looked through for them.
     """
-    deliveries = state.deliveries
-    if deliveries.is_claimed[delivery] == 0:
+    if state.deliveries.is_claimed[delivery] == 0:
         return ABSENT
-    until = deliveries.superseded_at[delivery]
-    reach = _last_reach(state, state.reaches, delivery, until, level)
+    consumer = state.deliveries.consumer[delivery]
+    most = state.reaches.length[consumer]
+    reach = _last_reach(state, state.reaches, delivery, level, most)
     if reach == ABSENT and level != DECIDED:
-        reach = _last_reach(state, state.transaction_reaches, delivery, until, level)
+        most = state.transaction_reaches.length[consumer]
+        if level == COMMITTING and most > MAX_CHAIN_STEPS:
+            most = MAX_CHAIN_STEPS
+            tables.note_cut_walk(state.table)
+        reach = _last_reach(state, state.transaction_reaches, delivery, level, most)
     return int(reach)
 
 

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from dissector.limits import MAX_CHAIN_STEPS
 from dissector.protocols.pulsar.consumption.state import SPENT_STEPS
 from tests.dissector.protocols.pulsar.consumption.test_claims import (
     CONFLICT,
@@ -221,6 +222,21 @@ def steps(waiting: int, acks: int, refused: int) -> int:
 def test_cumulative_acks_cost_the_same_however_many_deliveries_wait() -> None:
     few, many = (steps(waiting, 1000, 0) for waiting in (10, 3000))
     assert many <= few + 10
+
+
+def test_transactions_whose_end_is_never_seen_cost_no_more_the_more_there_are() -> None:
+    """Where they commit through a broker that is not captured; each entry comes again."""
+
+    def steps_of(acks: int) -> float:
+        talk = ready(EXCLUSIVE)
+        for number in range(acks):
+            talk.message(number)
+            up_to(talk, number, txn_most_bits=3, txn_least_bits=number)
+        for number in range(acks):
+            talk.message(number)
+        return int(advanced(talk).consumption.memory().counters[SPENT_STEPS]) / acks
+
+    assert steps_of(2000) <= MAX_CHAIN_STEPS + 4
 
 
 def test_a_refused_cumulative_ack_costs_as_many_steps_as_deliveries_it_held() -> None:
