@@ -21,10 +21,14 @@ KINDS: Final = (
     "redeliver", "nack", "redeliver all", "close", "drop", "hang up", "seek", "sought", "switch",
     "discard",
 )  # fmt: skip
-TYPES: Final = ("Shared", "Exclusive", "Failover")
+TYPES: Final = ("Shared", "Key_Shared", "Exclusive", "Failover")
+_SHARED: Final = TYPES[:2]
 _TRANSACTIONS: Final = 2  # that are open at a time
 _RARE: Final = ("close", "hang up", "redeliver all", "drop", "seek", "nack", "switch", "discard")
 _REFUSED_ENDS: Final = 0.1  # of ends of transactions
+_UNANSWERED_ENDS: Final = 0.1
+_OTHER_MESSAGES: Final = 0.1  # of batches: a broker that began anew gave their ids again
+_MANY_IDS: Final = 0.2  # of acks
 _SINGLES_FROM: Final = 10  # entries
 
 
@@ -102,13 +106,15 @@ class Batch:
         more = {"redelivery_count": times} if times else {}
         command = pulsar.command("MESSAGE", consumer_id=consumer, message_id=place, **more)
         content = pulsar.metadata(sequence_id=entry, num_messages_in_batch=messages)
-        content_of = pulsar.batch([({}, b"text")] * messages)
+        is_other = entry < _SINGLES_FROM and self._chance.random() < _OTHER_MESSAGES
+        content_of = pulsar.batch([({}, b"other" if is_other else b"text")] * messages)
         self._frame(_place_of(consumer), False, pulsar.entry(command, content, content_of))
 
     def _any_entry(self) -> int:
         return self._chance.randrange(len(self._messages))
 
-    def _ack(self, kind: str, consumer: int) -> None:
+    def _place(self, kind: str) -> dict[str, Any]:
+        """The id of an entry, with the bits that an ack of a part leaves."""
         entry = self._any_entry()
         place: dict[str, Any] = {"ledgerId": self._ledger, "entryId": entry}
         messages = self._messages[entry]
@@ -120,9 +126,15 @@ class Batch:
             words = [left & ((1 << 64) - 1), left >> 64][: (messages + 63) // 64]
             signed = [word - (1 << 64) if word >> 63 else word for word in words]
             place |= {"ack_set": signed, "batch_size": messages}
-        is_up_to = self._chance.random() < 0.4 and self._type != "Shared"
+        return place
+
+    def _ack(self, kind: str, consumer: int) -> None:
+        places = [self._place(kind)]
+        if self._chance.random() < _MANY_IDS:
+            places.append(self._place(self._chance.choice(("ack", "part"))))
+        is_up_to = self._chance.random() < 0.4 and self._type not in _SHARED
         if is_up_to and kind == "ack" and self._single and self._chance.random() < 0.3:
-            place["entryId"] = _SINGLES_FROM + self._chance.randrange(self._single)
+            places[0]["entryId"] = _SINGLES_FROM + self._chance.randrange(self._single)
         fields: dict[str, Any] = {"ack_type": "Cumulative" if is_up_to else "Individual"}
         if kind == "discard":
             fields |= {"ack_type": "Individual", "validation_error": "ChecksumMismatch"}
@@ -131,7 +143,7 @@ class Batch:
             self._requests += 1
             self._unanswered.append((_place_of(consumer), consumer, self._requests, txn))
             fields["request_id"] = self._requests
-        self._say(_place_of(consumer), True, "ACK", consumer_id=consumer, message_id=[place],
+        self._say(_place_of(consumer), True, "ACK", consumer_id=consumer, message_id=places,
                   **fields, **txn)  # fmt: skip
 
     def _answer(self, kind: str) -> None:
@@ -151,7 +163,8 @@ class Batch:
         request = self._requests
         error = {"error": "NotAllowedError"} if self._chance.random() < _REFUSED_ENDS else {}
         self._say(0, True, "END_TXN", request_id=request, txn_action=kind.upper(), **txn)
-        self._say(0, False, "END_TXN_RESPONSE", request_id=request, **error, **txn)
+        if self._chance.random() >= _UNANSWERED_ENDS:
+            self._say(0, False, "END_TXN_RESPONSE", request_id=request, **error, **txn)
 
     def _want_again(self, kind: str, consumer: int) -> None:
         places = [{"ledgerId": self._ledger, "entryId": self._any_entry()}]

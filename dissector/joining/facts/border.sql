@@ -87,7 +87,7 @@ FROM before_end AS b;
 CREATE TEMP VIEW next_before_frames AS
 SELECT k.n, o.n IS NOT NULL AS is_open, e.attempt, e.outstanding_before AS outstanding,
   d.redelivery_cause, d.previous_frame_no AS previous_n, d.previous_connection_id AS previous_chain,
-  r.next_n
+  r.next_n, r.is_replaced
 FROM kept_frames AS k LEFT JOIN open_rows AS o USING (n)
 LEFT JOIN new_exchanges AS e ON e.request_frame_no = k.n
 LEFT JOIN new_deliveries AS d ON d.frame_no = k.n LEFT JOIN received AS r ON r.n = k.n;

@@ -37,7 +37,7 @@ FROM (
 ) AS s;
 
 -- received: the messages that came. previous_n, next_n: the same entry to the same subscription
--- before and after.
+-- before and after; is_replaced: that one is another message, of a broker that began anew.
 CREATE TEMP TABLE received AS
 WITH m AS (
   SELECT f.c, f.n, f.consumer_id, f.incarnation AS x, s.g, s.t, f.ledger_id AS ledger,
@@ -67,6 +67,10 @@ SELECT m.*,
       ELSE (1::BIGINT << (messages - 64 * (place - 1))) - 1 END)))::BIGINT
     ELSE messages END AS cost,
   CASE WHEN has_id THEN coalesce(b.next_n, lead(m.n) OVER same) END AS next_n,
+  CASE WHEN b.next_n IS NOT NULL THEN b.is_replaced
+    ELSE coalesce(CASE WHEN crc IS NOT NULL AND lead(crc) OVER same IS NOT NULL
+      THEN crc <> lead(crc) OVER same
+      ELSE published_ms <> lead(published_ms) OVER same END, false) END AS is_replaced,
   CASE WHEN has_id AND NOT coalesce(CASE WHEN crc IS NOT NULL AND lag(crc) OVER same IS NOT NULL
     THEN crc <> lag(crc) OVER same
     ELSE published_ms <> lag(published_ms) OVER same END, false) THEN lag(m.n) OVER same
@@ -311,6 +315,15 @@ LEFT JOIN new_exchanges AS x ON x.capture = k.capture AND x.connection_id = k.co
   AND x.request_frame_no = f.n AND x.outcome = 'error'
 WHERE f.command = 'SEEK';
 
+-- commits: requests to commit a transaction, and when they were refused.
+CREATE TEMP TABLE commits AS
+SELECT k.d, f.txn_most_bits AS most, f.txn_least_bits AS least, f.n,
+  CASE WHEN r.error_code IS NOT NULL THEN r.n END AS refused_n
+FROM numbered_frames AS f JOIN numbered_connections AS k ON k.c = f.c
+LEFT JOIN pairs AS p ON p.asked = 'END_TXN' AND p.c = f.c AND p.ask = f.n
+LEFT JOIN numbered_frames AS r ON r.c = p.c AND r.n = p.answer
+WHERE f.command = 'END_TXN' AND f.txn_action = 'COMMIT';
+
 -- set_aside: while nothing is left of a delivery but what is decided later: from begin_n to until_n;
 -- undone_by: why it is left again then; an entry that comes again where nobody moved the subscription
 -- tells that what was not committed was undone. waits_for: what is said of it at the end.
@@ -334,11 +347,15 @@ decided AS (
 ),
 given_up AS (
   SELECT c, n, NOT bool_and(counts) AS is_given_up FROM (
-    SELECT b.c, b.n, b.bit, coalesce(bool_or(b.counts_n < d.next_n AND coalesce(b.undone_n > d.next_n,
-      true)), false) AS counts
+    SELECT b.c, b.n, b.bit, coalesce(bool_or((b.counts_n < d.next_n OR m.n IS NOT NULL)
+      AND coalesce(b.undone_n > d.next_n, true)), false) AS counts
     FROM claimed_bits AS b JOIN received AS d ON d.c = b.c AND d.n = b.n
-    WHERE d.next_n IS NOT NULL AND NOT EXISTS (FROM seeks AS k WHERE k.g = d.g AND k.n > d.n
-      AND k.n < d.next_n AND coalesce(k.undone_n > d.next_n, true))
+    LEFT JOIN claims AS p ON p.c = b.c AND p.n = b.n AND p.said_n = b.said_n
+    LEFT JOIN numbered_connections AS k ON k.c = p.said_c
+    LEFT JOIN commits AS m ON m.d = k.d AND m.most = p.txn_most_bits AND m.least = p.txn_least_bits
+      AND m.n < d.next_n AND coalesce(m.refused_n > d.next_n, true)
+    WHERE d.next_n IS NOT NULL AND NOT d.is_replaced AND NOT EXISTS (FROM seeks AS k
+      WHERE k.g = d.g AND k.n > d.n AND k.n < d.next_n AND coalesce(k.undone_n > d.next_n, true))
     GROUP BY b.c, b.n, b.bit
   ) GROUP BY c, n
 )
@@ -508,14 +525,6 @@ SELECT t, no_topic_c, ledger, entry, arg_max(sent_ns, n) AS sent_ns, max(n) AS n
 CREATE TEMP TABLE switches AS
 SELECT c, consumer_id, incarnation AS x, n, NOT is_active AS is_away
   FROM numbered_frames AS f WHERE command = 'ACTIVE_CONSUMER_CHANGE';
-
-CREATE TEMP TABLE commits AS
-SELECT k.d, f.txn_most_bits AS most, f.txn_least_bits AS least, f.n,
-  CASE WHEN r.error_code IS NOT NULL THEN r.n END AS refused_n
-FROM numbered_frames AS f JOIN numbered_connections AS k ON k.c = f.c
-LEFT JOIN pairs AS p ON p.asked = 'END_TXN' AND p.c = f.c AND p.ask = f.n
-LEFT JOIN numbered_frames AS r ON r.c = p.c AND r.n = p.answer
-WHERE f.command = 'END_TXN' AND f.txn_action = 'COMMIT';
 
 -- causes: why an entry came again, the first that fits.
 CREATE TEMP TABLE causes AS
