@@ -382,6 +382,23 @@ def list_append(ends: HasLists, links: InLists, which: int, row: int) -> None:
 
 
 @inlined
+def list_insert(ends: HasLists, links: InLists, which: int, before: int, row: int) -> None:
+    """Put a row behind another one of a list, ABSENT: at its beginning; as `list_append`."""
+    after = ends.first[which] if before == ABSENT else links.next[before]
+    links.previous[row] = before
+    links.next[row] = after
+    if before == ABSENT:
+        ends.first[which] = row
+    else:
+        links.next[before] = row
+    if after == ABSENT:
+        ends.last[which] = row
+    else:
+        links.previous[after] = row
+    ends.length[which] += 1
+
+
+@inlined
 def list_unlink(ends: HasLists, links: InLists, which: int, row: int) -> None:
     """Take a row out of the list it is in."""
     before = links.previous[row]

@@ -7,9 +7,10 @@ CREATE TABLE before_end AS SELECT 0::BIGINT AS increments, 0::BIGINT AS n;
 
 -- before_frames: frames that came before and count still. is_open: its row is not told yet. What was
 -- found of it when it came: attempt and outstanding of requests, the others of deliveries. next_n: the
--- delivery that came next of its entry, whose row may be told already.
+-- delivery that came next of its entry, whose row may be told already; is_replaced: of another message.
 CREATE TABLE before_frames (n BIGINT, is_open BOOLEAN, attempt BIGINT, outstanding BIGINT,
-  redelivery_cause VARCHAR, previous_n BIGINT, previous_chain BIGINT, next_n BIGINT);
+  redelivery_cause VARCHAR, previous_n BIGINT, previous_chain BIGINT, next_n BIGINT,
+  is_replaced BOOLEAN);
 
 -- before_consumers: when each was closed, and its balance.
 CREATE TABLE before_consumers (chain BIGINT, consumer_id BIGINT, x BIGINT, closed_n BIGINT,

@@ -26,6 +26,11 @@ UNION
 SELECT p.c, p.n FROM named_deliveries AS p JOIN received AS d USING (c, n)
 JOIN pending_acks AS a ON a.c = p.said_c AND a.n = p.said_n
 JOIN delivery_ends AS e ON e.c = p.c AND e.n = p.n
+WHERE NOT d.is_past AND e.outcome = 'acked'
+UNION
+SELECT p.c, p.n FROM claims AS p JOIN received AS d USING (c, n)
+JOIN pending_acks AS a ON a.c = p.said_c AND a.n = p.said_n
+JOIN delivery_ends AS e ON e.c = p.c AND e.n = p.n
 WHERE NOT d.is_past AND e.outcome = 'acked';
 
 -- open_rows: frames whose exchange or delivery is not told yet; an answer waits 200 ms for its request.
@@ -45,7 +50,16 @@ SELECT a.c, a.n FROM all_ack_ids AS a JOIN received AS d ON d.g = a.g AND d.ledg
   AND d.entry = a.entry SEMI JOIN open_deliveries AS o ON o.c = d.c AND o.n = d.n
 WHERE a.n > d.n
 UNION
-SELECT end_c, end_n FROM acked_ends SEMI JOIN open_deliveries USING (c, n);
+SELECT end_c, end_n FROM acked_ends SEMI JOIN open_deliveries USING (c, n)
+UNION
+SELECT said_c, said_n FROM claims SEMI JOIN open_deliveries USING (c, n)
+UNION
+-- Where the first of these is refused the next one counts.
+SELECT a.c, a.n FROM cumulative_ids AS a JOIN pending_acks AS p ON p.c = a.c AND p.n = a.n
+SEMI JOIN (FROM received SEMI JOIN open_deliveries USING (c, n)) AS d
+  ON d.c = a.c AND d.consumer_id = a.consumer_id AND d.x = a.x AND d.n < a.n
+UNION
+SELECT f.c, f.said_n FROM first_reaches AS f SEMI JOIN open_deliveries AS d ON d.c = f.c AND d.n = f.n;
 
 CREATE TEMP TABLE kept_frames AS
 WITH asked AS (
@@ -73,7 +87,7 @@ FROM before_end AS b;
 CREATE TEMP VIEW next_before_frames AS
 SELECT k.n, o.n IS NOT NULL AS is_open, e.attempt, e.outstanding_before AS outstanding,
   d.redelivery_cause, d.previous_frame_no AS previous_n, d.previous_connection_id AS previous_chain,
-  r.next_n
+  r.next_n, r.is_replaced
 FROM kept_frames AS k LEFT JOIN open_rows AS o USING (n)
 LEFT JOIN new_exchanges AS e ON e.request_frame_no = k.n
 LEFT JOIN new_deliveries AS d ON d.frame_no = k.n LEFT JOIN received AS r ON r.n = k.n;

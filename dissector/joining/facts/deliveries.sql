@@ -37,7 +37,7 @@ FROM (
 ) AS s;
 
 -- received: the messages that came. previous_n, next_n: the same entry to the same subscription
--- before and after.
+-- before and after; is_replaced: that one is another message, of a broker that began anew.
 CREATE TEMP TABLE received AS
 WITH m AS (
   SELECT f.c, f.n, f.consumer_id, f.incarnation AS x, s.g, s.t, f.ledger_id AS ledger,
@@ -67,6 +67,10 @@ SELECT m.*,
       ELSE (1::BIGINT << (messages - 64 * (place - 1))) - 1 END)))::BIGINT
     ELSE messages END AS cost,
   CASE WHEN has_id THEN coalesce(b.next_n, lead(m.n) OVER same) END AS next_n,
+  CASE WHEN b.next_n IS NOT NULL THEN b.is_replaced
+    ELSE coalesce(CASE WHEN crc IS NOT NULL AND lead(crc) OVER same IS NOT NULL
+      THEN crc <> lead(crc) OVER same
+      ELSE published_ms <> lead(published_ms) OVER same END, false) END AS is_replaced,
   CASE WHEN has_id AND NOT coalesce(CASE WHEN crc IS NOT NULL AND lag(crc) OVER same IS NOT NULL
     THEN crc <> lag(crc) OVER same
     ELSE published_ms <> lag(published_ms) OVER same END, false) THEN lag(m.n) OVER same
@@ -103,7 +107,7 @@ CROSS JOIN LATERAL (SELECT r.error_code IS NOT NULL AND coalesce(r.n < e.ended_n
 WHERE f.command = 'ACK' AND (r.error_code IS NOT NULL OR f.txn_most_bits IS NOT NULL);
 
 -- all_ack_ids: what consumers said of entries. is_only: one that is cumulative, alone in its frame.
--- ack_ids: what counts, or may.
+-- ack_ids: what counts, or may; that a message was discarded is its client's word, whatever the answer.
 CREATE TEMP TABLE all_ack_ids AS
 SELECT y.fate, y.refused_n, y.ended_n, k.c, a.frame_no AS n, a.consumer_id, a.incarnation AS x, s.g, s.is_shared,
   s.subscription_type, a.action, a.ack_type, a.ledger_id AS ledger, a.entry_id AS entry,
@@ -120,7 +124,7 @@ LEFT JOIN (
 ) AS m USING (capture, connection_id, frame_no);
 
 CREATE TEMP VIEW ack_ids AS
-SELECT * FROM all_ack_ids WHERE fate IS DISTINCT FROM 'ack_refused';
+SELECT * FROM all_ack_ids WHERE fate IS DISTINCT FROM 'ack_refused' OR is_discard;
 
 -- said_deliveries: an id of a frame with the delivery that it means, in whole or in part.
 CREATE TEMP TABLE said_deliveries AS
@@ -130,12 +134,12 @@ FROM all_ack_ids AS a JOIN received AS d ON d.g = a.g AND d.ledger = a.ledger AN
 WHERE d.has_id AND a.n > d.n AND (d.next_n IS NULL OR a.n < d.next_n)
   AND (a.ack_type IS DISTINCT FROM 'Cumulative' OR (a.is_part AND a.is_only AND NOT a.is_shared
     AND a.c = d.c AND a.consumer_id = d.consumer_id AND a.x = d.x))
-  AND (a.action = 'ack' OR (a.c = d.c AND a.consumer_id = d.consumer_id AND coalesce(a.is_shared,
-    true)));
+  AND (a.action = 'ack' OR (a.c = d.c AND a.consumer_id = d.consumer_id
+    AND (a.action = 'nack' OR a.subscription_type IS NULL OR a.is_shared)));
 
 -- named_deliveries: what counts of it, or may.
 CREATE TEMP VIEW named_deliveries AS
-SELECT * FROM said_deliveries WHERE fate IS DISTINCT FROM 'ack_refused';
+SELECT * FROM said_deliveries WHERE fate IS DISTINCT FROM 'ack_refused' OR is_discard;
 
 -- counted_deliveries: of entries without an id of their own, the oldest stands for one more that is
 -- acked.
@@ -149,55 +153,103 @@ SELECT d.c, d.n, a.n AS said_n, a.c AS said_c, a.is_discard FROM (
 ) AS a ON a.c = d.c AND a.consumer_id = d.consumer_id AND a.x = d.x AND a.ledger = d.ledger
   AND a.entry = d.entry AND a.place = d.place AND a.n > d.n;
 
--- cumulative_ends: the first cumulative ack of its consumer that goes as far.
-CREATE TEMP TABLE cumulative_ends AS
-WITH cumulative_ids AS (
-  SELECT c, consumer_id, x, ledger, entry, n, is_discard, is_part FROM ack_ids
-  WHERE action = 'ack' AND is_only AND NOT is_shared
+-- cumulative_ids: cumulative acks. kinds: plain and committed ones count, of these from their ends on;
+-- uncommitted ones may; of undone ones each matters for itself.
+CREATE TEMP TABLE cumulative_ids AS
+SELECT c, consumer_id, x, ledger, entry, n, is_discard, is_part, txn_most_bits, txn_least_bits, fate,
+  refused_n, ended_n, CASE WHEN txn_most_bits IS NULL OR txn_least_bits IS NULL THEN n
+    WHEN fate IS NULL AND ended_n IS NOT NULL THEN greatest(n, ended_n) END AS counts_n,
+  CASE WHEN fate = 'ack_uncommitted' THEN 'uncommitted' WHEN fate IS NOT NULL THEN 'undone'
+    WHEN txn_most_bits IS NULL OR txn_least_bits IS NULL THEN 'plain'
+    WHEN ended_n IS NULL THEN 'committing' ELSE 'committed' END AS kind
+FROM all_ack_ids WHERE action = 'ack' AND is_only AND NOT is_shared;
+
+CREATE TEMP TABLE doubtful_consumers AS
+SELECT DISTINCT c, consumer_id, x FROM all_ack_ids WHERE fate IS NOT NULL OR txn_most_bits IS NOT NULL
+UNION SELECT d.c, d.consumer_id, d.x FROM said_deliveries AS p JOIN received AS d USING (c, n)
+WHERE p.fate IS NOT NULL OR p.txn_most_bits IS NOT NULL;
+
+-- first_reaches: of each kind the first cumulative ack of its consumer that goes as far; kind: also
+-- counting, all that are not refused, of each consumer; the others of those that are doubtful.
+CREATE TEMP TABLE first_reaches AS
+WITH kinds AS (
+  SELECT 'counting' AS of_kind, c, consumer_id, x, ledger, entry, n, is_part FROM cumulative_ids
+  WHERE fate IS DISTINCT FROM 'ack_refused' OR is_discard
+  UNION ALL
+  SELECT kind, c, consumer_id, x, ledger, entry, n, is_part FROM cumulative_ids
+  SEMI JOIN doubtful_consumers USING (c, consumer_id, x)
+  WHERE kind IN ('plain', 'committed', 'uncommitted')
 ),
 entry_line AS (
-  SELECT c, consumer_id, x, ledger, entry, n AS ack_n, NULL AS n, NULL AS next_n, CASE WHEN is_part
-    THEN 2 ELSE 0 END AS kind FROM cumulative_ids
-  UNION ALL SELECT c, consumer_id, x, ledger, entry, NULL, n, next_n, 1 FROM received WHERE (c,
-    consumer_id) IN (SELECT c, consumer_id FROM cumulative_ids)
+  SELECT of_kind, c, consumer_id, x, ledger, entry, n AS ack_n, NULL AS n, NULL AS next_n,
+    CASE WHEN is_part THEN 2 ELSE 0 END AS place FROM kinds
+  UNION ALL SELECT k.of_kind, c, consumer_id, x, r.ledger, r.entry, NULL, r.n, r.next_n, 1
+  FROM received AS r JOIN (SELECT DISTINCT of_kind, c, consumer_id, x FROM kinds) AS k
+    USING (c, consumer_id, x)
 ),
 first_reaching AS (
-  SELECT *, min(ack_n) OVER (PARTITION BY c, consumer_id, x ORDER BY ledger DESC, entry DESC, kind
+  SELECT *, min(ack_n) OVER (PARTITION BY of_kind, c, consumer_id, x
+    ORDER BY ledger DESC, entry DESC, place
     ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS first_n FROM entry_line
 ),
 later_reaching AS (
-  SELECT r.c, r.n, min(a.n) AS first_n FROM first_reaching AS r JOIN cumulative_ids AS a
-    ON a.c = r.c AND a.consumer_id = r.consumer_id AND a.x = r.x AND a.n > r.n
-    AND (a.ledger > r.ledger OR (a.ledger = r.ledger AND (a.entry > r.entry OR (a.entry = r.entry
-      AND NOT a.is_part))))
-  WHERE r.kind = 1 AND r.first_n < r.n GROUP BY r.c, r.n
+  SELECT r.of_kind, r.c, r.n, min(a.n) AS first_n FROM first_reaching AS r JOIN kinds AS a
+    ON a.of_kind = r.of_kind AND a.c = r.c AND a.consumer_id = r.consumer_id AND a.x = r.x
+    AND a.n > r.n AND (a.ledger > r.ledger OR (a.ledger = r.ledger AND (a.entry > r.entry
+      OR (a.entry = r.entry AND NOT a.is_part))))
+  WHERE r.place = 1 AND r.first_n < r.n GROUP BY r.of_kind, r.c, r.n
 )
-SELECT r.c, r.n, coalesce(a.first_n, r.first_n) AS said_n FROM first_reaching AS r
-  LEFT JOIN later_reaching AS a ON a.c = r.c AND a.n = r.n
-WHERE r.kind = 1 AND coalesce(a.first_n, r.first_n) > r.n AND (r.next_n IS NULL
+SELECT of_kind AS kind, r.c, r.n, coalesce(a.first_n, r.first_n) AS said_n
+FROM first_reaching AS r LEFT JOIN later_reaching AS a USING (of_kind, c, n)
+WHERE r.place = 1 AND coalesce(a.first_n, r.first_n) > r.n AND (r.next_n IS NULL
   OR coalesce(a.first_n, r.first_n) < r.next_n);
 
--- claims: of deliveries with an ack that may not count all acks, those up to the next delivery of the
--- entry. undone_n: when it was refused or rolled back; counts_n: from when on messages count as acked.
--- Of cumulative acks of later entries the first, and refused ones before.
-CREATE TEMP TABLE claims AS
-WITH reaching AS (
-  SELECT d.c, d.n, a.n AS said_n, a.c AS said_c, false AS is_part, NULL::BIGINT AS batch_size,
-    NULL::BIGINT[] AS ack_set, a.txn_most_bits, a.txn_least_bits, a.fate, a.refused_n, a.ended_n
-  FROM received AS d JOIN all_ack_ids AS a ON a.c = d.c AND a.consumer_id = d.consumer_id
-    AND a.x = d.x AND a.n > d.n AND (d.next_n IS NULL OR a.n < d.next_n)
-    AND (a.ledger > d.ledger OR (a.ledger = d.ledger AND (a.entry > d.entry
-      OR (a.entry = d.entry AND NOT a.is_part))))
-  LEFT JOIN cumulative_ends AS e ON e.c = d.c AND e.n = d.n
-  WHERE a.action = 'ack' AND a.is_only AND NOT a.is_shared AND NOT a.is_discard
-    AND CASE WHEN a.ledger = d.ledger AND a.entry = d.entry THEN true
-      WHEN a.fate = 'ack_refused' THEN e.said_n IS NULL OR a.n < e.said_n
-      ELSE a.n = e.said_n END
+-- cumulative_ends: the first cumulative ack that goes as far.
+CREATE TEMP VIEW cumulative_ends AS
+SELECT c, n, said_n FROM first_reaches WHERE kind = 'counting';
+
+-- reaching: cumulative acks of deliveries, in whole, that matter: the first of each kind, and before one
+-- counts those that may be undone or count sooner; all that name the entry itself.
+CREATE TEMP TABLE reaching AS
+WITH doubted AS (
+  SELECT d.*, f.plain_n, f.committed_n, f.uncommitted_n,
+    least(f.plain_n, e.counts_n) AS counts_n
+  FROM received AS d SEMI JOIN doubtful_consumers USING (c, consumer_id, x)
+  LEFT JOIN (
+    SELECT c, n, min(said_n) FILTER (kind = 'plain') AS plain_n,
+      min(said_n) FILTER (kind = 'committed') AS committed_n,
+      min(said_n) FILTER (kind = 'uncommitted') AS uncommitted_n
+    FROM first_reaches GROUP BY c, n
+  ) AS f USING (c, n)
+  LEFT JOIN cumulative_ids AS e ON e.c = d.c AND e.n = f.committed_n
 ),
-acks_of_deliveries AS (
+found AS (
+  SELECT c, n, unnest([plain_n, committed_n, uncommitted_n]) AS said_n FROM doubted
+  UNION
+  SELECT d.c, d.n, a.n FROM doubted AS d JOIN cumulative_ids AS a
+    ON a.c = d.c AND a.consumer_id = d.consumer_id AND a.x = d.x AND a.n > d.n
+    AND a.n < least(d.next_n, d.counts_n, 9e18) AND (a.ledger > d.ledger
+      OR (a.ledger = d.ledger AND a.entry > d.entry))
+  WHERE a.kind IN ('undone', 'committing', 'committed')
+  UNION
+  SELECT d.c, d.n, a.n FROM doubted AS d JOIN cumulative_ids AS a
+    ON a.c = d.c AND a.consumer_id = d.consumer_id AND a.x = d.x AND a.ledger = d.ledger
+    AND a.entry = d.entry AND a.n > d.n AND (d.next_n IS NULL OR a.n < d.next_n)
+  WHERE NOT a.is_part
+)
+SELECT f.c, f.n, f.said_n, f.c AS said_c, false AS is_part, NULL::BIGINT AS batch_size,
+  NULL::BIGINT[] AS ack_set, a.txn_most_bits, a.txn_least_bits, a.fate, a.refused_n, a.ended_n,
+  a.is_discard
+FROM found AS f JOIN cumulative_ids AS a ON a.c = f.c AND a.n = f.said_n;
+
+-- claims: of deliveries with an ack that may not count all acks that matter, up to the next delivery of
+-- the entry. undone_n: when it was refused or rolled back; counts_n: from when on messages count as
+-- acked. That the client discarded a message is one more ack of what is acked already.
+CREATE TEMP TABLE claims AS
+WITH acks_of_deliveries AS (
   SELECT c, n, said_n, said_c, is_part, batch_size, ack_set, txn_most_bits, txn_least_bits, fate,
-    refused_n, ended_n
-  FROM said_deliveries WHERE action = 'ack' AND NOT is_discard
+    refused_n, ended_n, is_discard
+  FROM said_deliveries WHERE action = 'ack'
   UNION ALL BY NAME FROM reaching
 )
 SELECT *,
@@ -253,8 +305,28 @@ FROM taken AS t JOIN (
   SELECT c, n, count(DISTINCT bit) AS messages FROM claimed_bits GROUP BY c, n
 ) AS b ON b.c = t.c AND b.n = t.n;
 
+-- seeks: seeks of a subscription that the broker did not refuse.
+CREATE TEMP TABLE seeks AS
+SELECT s.g, f.n, x.response_frame_no AS undone_n FROM numbered_frames AS f
+  JOIN numbered_consumers AS s ON s.c = f.c AND s.consumer_id = f.consumer_id
+  AND s.x = f.incarnation
+JOIN numbered_connections AS k ON k.c = f.c
+LEFT JOIN new_exchanges AS x ON x.capture = k.capture AND x.connection_id = k.connection_id
+  AND x.request_frame_no = f.n AND x.outcome = 'error'
+WHERE f.command = 'SEEK';
+
+-- commits: requests to commit a transaction, and when they were refused.
+CREATE TEMP TABLE commits AS
+SELECT k.d, f.txn_most_bits AS most, f.txn_least_bits AS least, f.n,
+  CASE WHEN r.error_code IS NOT NULL THEN r.n END AS refused_n
+FROM numbered_frames AS f JOIN numbered_connections AS k ON k.c = f.c
+LEFT JOIN pairs AS p ON p.asked = 'END_TXN' AND p.c = f.c AND p.ask = f.n
+LEFT JOIN numbered_frames AS r ON r.c = p.c AND r.n = p.answer
+WHERE f.command = 'END_TXN' AND f.txn_action = 'COMMIT';
+
 -- set_aside: while nothing is left of a delivery but what is decided later: from begin_n to until_n;
--- undone_by: why it is left again then. over_n: when acks that count left nothing.
+-- undone_by: why it is left again then; an entry that comes again where nobody moved the subscription
+-- tells that what was not committed was undone. waits_for: what is said of it at the end.
 CREATE TEMP TABLE set_aside AS
 WITH turns AS (
   SELECT c, n, at_n, messages_left = 0 AS is_aside,
@@ -266,17 +338,25 @@ spans AS (
   FROM turns WHERE is_aside <> was_aside
 ),
 decided AS (
-  SELECT c, n, bool_and(counts) AS is_over FROM (
-    SELECT c, n, bit, coalesce(bool_or(fate IS NULL AND said_n IS NOT NULL), false) AS counts
+  SELECT c, n, CASE WHEN bool_and(counts) THEN NULL WHEN bool_and(may_count) THEN 'ack_uncommitted'
+    ELSE 'ack_rolled_back' END AS waits_for FROM (
+    SELECT c, n, bool_or(fate IS NULL AND said_n IS NOT NULL) AS counts,
+      bool_or(said_n IS NOT NULL AND coalesce(fate = 'ack_uncommitted', true)) AS may_count
     FROM claimed_bits GROUP BY c, n, bit
   ) GROUP BY c, n
 ),
 given_up AS (
   SELECT c, n, NOT bool_and(counts) AS is_given_up FROM (
-    SELECT b.c, b.n, b.bit, coalesce(bool_or(b.counts_n < d.next_n AND coalesce(b.undone_n > d.next_n,
-      true)), false) AS counts
+    SELECT b.c, b.n, b.bit, coalesce(bool_or((b.counts_n < d.next_n OR m.n IS NOT NULL)
+      AND coalesce(b.undone_n > d.next_n, true)), false) AS counts
     FROM claimed_bits AS b JOIN received AS d ON d.c = b.c AND d.n = b.n
-    WHERE d.next_n IS NOT NULL GROUP BY b.c, b.n, b.bit
+    LEFT JOIN claims AS p ON p.c = b.c AND p.n = b.n AND p.said_n = b.said_n
+    LEFT JOIN numbered_connections AS k ON k.c = p.said_c
+    LEFT JOIN commits AS m ON m.d = k.d AND m.most = p.txn_most_bits AND m.least = p.txn_least_bits
+      AND m.n < d.next_n AND coalesce(m.refused_n > d.next_n, true)
+    WHERE d.next_n IS NOT NULL AND NOT d.is_replaced AND NOT EXISTS (FROM seeks AS k
+      WHERE k.g = d.g AND k.n > d.n AND k.n < d.next_n AND coalesce(k.undone_n > d.next_n, true))
+    GROUP BY b.c, b.n, b.bit
   ) GROUP BY c, n
 )
 SELECT s.c, s.n, s.begin_n, a.c AS begin_c,
@@ -284,7 +364,7 @@ SELECT s.c, s.n, s.begin_n, a.c AS begin_c,
     AS until_n,
   CASE WHEN g.is_given_up AND coalesce(d.next_n < s.until_n, true) THEN 'ack_rolled_back'
     ELSE u.fate END AS undone_by,
-  CASE WHEN NOT o.is_over THEN w.fate END AS waits_for
+  o.waits_for
 FROM spans AS s JOIN received AS d ON d.c = s.c AND d.n = s.n
 JOIN decided AS o ON o.c = s.c AND o.n = s.n
 LEFT JOIN given_up AS g ON g.c = s.c AND g.n = s.n AND d.next_n > s.begin_n
@@ -293,8 +373,6 @@ LEFT JOIN (SELECT DISTINCT c, n, said_n, said_c AS ac FROM claims) AS z
 LEFT JOIN numbered_connections AS a ON a.c = z.ac
 LEFT JOIN (SELECT c, n, undone_n, any_value(fate) AS fate FROM claims GROUP BY c, n, undone_n) AS u
   ON u.c = s.c AND u.n = s.n AND u.undone_n = s.until_n
-LEFT JOIN (SELECT c, n, min(fate) AS fate FROM claims
-  WHERE undone_n IS NULL AND fate IS NOT NULL GROUP BY c, n) AS w ON w.c = s.c AND w.n = s.n
 WHERE s.is_aside;
 
 -- batch_acks: of other deliveries how many messages of a batch are left after each ack that names
@@ -347,9 +425,9 @@ SELECT c, n, sweep_n FROM (
 -- acked_ends: how each delivery ended, the first that comes. fate: of an ack that does not count.
 CREATE TEMP TABLE acked_ends AS
 WITH delivery_ways AS (
-  SELECT c, n, said_n AS end_n, said_c AS end_c, CASE WHEN action = 'redeliver'
+  SELECT c, n, said_n AS end_n, said_c AS end_c, CASE WHEN action <> 'ack'
     THEN 'redelivery_requested' WHEN is_discard THEN 'discarded' ELSE 'acked' END AS outcome
-  FROM named_deliveries WHERE NOT is_part OR action = 'redeliver'
+  FROM named_deliveries WHERE NOT is_part OR action <> 'ack'
   UNION ALL SELECT c, n, said_n, said_c, CASE WHEN is_discard THEN 'discarded' ELSE 'acked' END
     FROM counted_deliveries
   UNION ALL SELECT u.c, u.n, u.said_n, u.c, CASE WHEN a.is_discard THEN 'discarded' ELSE 'acked' END
@@ -361,7 +439,8 @@ WITH delivery_ways AS (
 over AS (
   SELECT s.c, s.n, s.begin_n AS end_n, s.begin_c AS end_c, 'acked' AS outcome,
     CASE WHEN s.until_n IS NULL THEN s.waits_for ELSE s.undone_by END AS fate
-  FROM set_aside AS s JOIN received AS d ON d.c = s.c AND d.n = s.n
+  FROM set_aside AS s ANTI JOIN (FROM claims WHERE is_discard) AS b
+    ON b.c = s.c AND b.n = s.n AND b.said_n = s.begin_n JOIN received AS d ON d.c = s.c AND d.n = s.n
   JOIN numbered_consumers AS k ON k.c = d.c AND k.consumer_id = d.consumer_id AND k.x = d.x
   LEFT JOIN numbered_frames AS f ON f.n = s.until_n
   WHERE s.until_n IS NULL OR s.undone_by = 'ack_rolled_back' OR k.closed_n < s.until_n
@@ -443,24 +522,9 @@ SELECT t, no_topic_c, ledger, entry, arg_max(sent_ns, n) AS sent_ns, max(n) AS n
     LEFT JOIN topics AS t ON t.d = k.d AND t.topic = b.topic
 ) GROUP BY ALL;
 
--- seeks: seeks of a subscription that the broker did not refuse.
-CREATE TEMP TABLE seeks AS
-SELECT s.g, f.n, x.response_frame_no AS undone_n FROM numbered_frames AS f
-  JOIN numbered_consumers AS s ON s.c = f.c AND s.consumer_id = f.consumer_id
-  AND s.x = f.incarnation
-JOIN numbered_connections AS k ON k.c = f.c
-LEFT JOIN new_exchanges AS x ON x.capture = k.capture AND x.connection_id = k.connection_id
-  AND x.request_frame_no = f.n AND x.outcome = 'error'
-WHERE f.command = 'SEEK';
-
 CREATE TEMP TABLE switches AS
 SELECT c, consumer_id, incarnation AS x, n, NOT is_active AS is_away
   FROM numbered_frames AS f WHERE command = 'ACTIVE_CONSUMER_CHANGE';
-
-CREATE TEMP TABLE commits AS
-SELECT k.d, f.txn_most_bits AS most, f.txn_least_bits AS least, f.n FROM numbered_frames AS f
-  JOIN numbered_connections AS k ON k.c = f.c
-WHERE f.command = 'END_TXN' AND f.txn_action = 'COMMIT';
 
 -- causes: why an entry came again, the first that fits.
 CREATE TEMP TABLE causes AS
@@ -501,6 +565,7 @@ aborted_acks AS (
       false)
   JOIN numbered_connections AS k ON k.c = p.said_c LEFT JOIN commits AS m ON m.d = k.d
     AND m.most = p.txn_most_bits AND m.least = p.txn_least_bits AND m.n < a.n
+    AND coalesce(m.refused_n > a.n, true)
   LEFT JOIN set_aside AS s ON s.c = p.c AND s.n = p.n AND s.begin_n < a.n
     AND coalesce(s.until_n > a.n, true)
   WHERE m.n IS NULL AND s.n IS NULL AND a.outcome_before IS NULL AND NOT a.is_cut_off
@@ -551,9 +616,11 @@ WITH ends AS (
 bits AS (
   SELECT b.c, b.n, b.bit, bool_or(b.counts_n < coalesce(o.over_n, 2e18)
     AND NOT coalesce(f.last_packet > o.ended_packet, false)
-    AND coalesce(b.undone_n > o.over_n, b.undone_n IS NULL)) AS is_acked
+    AND coalesce(b.undone_n > o.over_n, u.last_packet > o.ended_packet, b.undone_n IS NULL))
+      AS is_acked
   FROM claimed_bits AS b JOIN ends AS o ON o.c = b.c AND o.n = b.n
   LEFT JOIN numbered_frames AS f ON f.n = b.counts_n AND o.over_n IS NULL
+  LEFT JOIN numbered_frames AS u ON u.n = b.undone_n AND o.over_n IS NULL
   GROUP BY b.c, b.n, b.bit
 )
 SELECT c, n, count(*) FILTER (NOT coalesce(is_acked, false)) AS messages_open FROM bits GROUP BY c, n

@@ -14,6 +14,7 @@ from dissector.protocols.pulsar.consumption.deliveries import end_all, end_deliv
 from dissector.protocols.pulsar.consumption.identities import cell_of, find_page
 from dissector.protocols.pulsar.consumption.published import transaction_of
 from dissector.protocols.pulsar.consumption.rows import PassContext
+from dissector.protocols.pulsar.consumption.standing import has_spent
 from dissector.protocols.pulsar.consumption.state import ConsumptionState
 from dissector.protocols.pulsar.wire.commands import NEGATIVE_ACK, REDELIVER
 from dissector.schemas.enums import ACKED, DISCARDED, REDELIVERY_REQUESTED, UNRESOLVED_AT_LIMIT
@@ -97,7 +98,7 @@ def _find_elsewhere(state: ConsumptionState, consumer: int, ledger: int, entry: 
     if (
         oldest != ABSENT
         and deliveries.page[oldest] == ABSENT
-        and deliveries.is_superseded[oldest] == 0
+        and deliveries.superseded_at[oldest] == 0
         and deliveries.entry[oldest] == entry
         and deliveries.ledger[oldest] == ledger
     ):
@@ -233,8 +234,9 @@ def _ack_delivery(
     is_later = claims.is_decided_later(frames, row)
     is_discarded = frames.validation_error[row] != NULL
     is_part = index != ABSENT and not is_discarded and block.ids.ack_set_count[index] > 0
+    is_waiting = deliveries.is_claimed[delivery] == 1
     claim = ABSENT
-    if is_later and not is_discarded:
+    if is_later and (is_waiting or not is_discarded):
         claim = claims.add_claim(state, frames, row, delivery, transaction)
         if claim == ABSENT:
             end_delivery(state, block, row, delivery, UNRESOLVED_AT_LIMIT)
@@ -244,7 +246,7 @@ def _ack_delivery(
         if not _ack_part(state, block, row, delivery, index, claim):
             return
         is_over = is_over and _is_over(state, delivery)
-    if deliveries.is_claimed[delivery] == 1:
+    if is_waiting:
         if is_over:
             end_delivery(state, block, row, delivery, ACKED)
         return
@@ -332,6 +334,8 @@ def _ack_up_to(
     deliveries = state.deliveries
     ledger = block.ids.ledger_id[index]
     entry = block.ids.entry_id[index]
+    if state.consumers.claimed[consumer] > 0:
+        claims.add_reach(state, block, row, consumer, transaction)
     delivery = state.consumers.first[consumer]
     for _ in range(state.consumers.length[consumer]):
         state.counters[consumption_state.LOOKED_AT] += 1
@@ -340,16 +344,16 @@ def _ack_up_to(
         is_after = _is_after(state, delivery, ledger, entry)
         if is_after and state.consumers.is_ascending[consumer] == 1:
             break
-        if is_after or deliveries.is_superseded[delivery] == 1:
+        if is_after or deliveries.superseded_at[delivery] > 0:
             state.counters[consumption_state.SPENT_STEPS] += 1
-            if claims.has_spent(state):
+            if has_spent(state):
                 state.counters[consumption_state.DELIVERIES_GIVEN_UP] += 1
                 return
         else:
             its_index = index if is_last else ABSENT
             _ack_delivery(state, block, row, delivery, its_index, transaction)
         delivery = following
-    # What waits for other ACKs is in no list of its consumer.
+    # What is set aside is in no list of its consumer; of its own entry the ACK may leave a part.
     delivery = _find_meant(state, consumer, ledger, entry)
     if (
         delivery != ABSENT

@@ -7,7 +7,6 @@ from dissector.codecs.integers import wrapped
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.protocols.pulsar.consumption.state import (
-    SPENT_STEPS,
     WORD_CLASSES,
     WORDS_USED,
     ConsumptionState,
@@ -93,51 +92,6 @@ def allocate_words(state: ConsumptionState, words: int) -> int:
             return ABSENT
         state.counters[WORDS_USED] = at + (1 << size_class)
     return int((at << _CLASS_BITS) | size_class)
-
-
-@kernel
-def messages_left(state: ConsumptionState, delivery: int, is_for_now: bool) -> int:
-    """How many messages of a delivery no ACK has taken.
-
-    is_for_now: also those of transactions count that are not committed, and what is left of the
-    batch is that; else those that are decided, or wait for no more than their answer.
-    """
-    deliveries = state.deliveries
-    count = deliveries.left_words[delivery]
-    base = words_at(deliveries.word_block[delivery]) + max(deliveries.set_words[delivery], 0)
-    total = 0
-    is_whole = False
-    claim = deliveries.first[delivery]
-    for _ in range(deliveries.length[delivery]):
-        state.counters[SPENT_STEPS] += 1
-        counts = is_for_now or state.claims.transaction[claim] == ABSENT
-        if counts and state.claims.word_block[claim] == ABSENT:
-            is_whole = True
-            break
-        claim = state.shares.next[claim]
-    for word_index in range(count):
-        word = 0 if is_whole else int(state.words[base + count + word_index])
-        claim = deliveries.first[delivery]
-        for _ in range(deliveries.length[delivery]):
-            if word == 0:
-                break
-            state.counters[SPENT_STEPS] += 1
-            if is_for_now or state.claims.transaction[claim] == ABSENT:
-                block = state.claims.word_block[claim]
-                word = (
-                    int(word) & int(state.words[words_at(block) + word_index])
-                    if block != ABSENT
-                    else 0
-                )
-            claim = state.shares.next[claim]
-        if is_for_now:
-            state.words[base + word_index] = word
-        total += popcount(word)
-    if count == 0:
-        return 0 if is_whole else int(max(deliveries.count[delivery], 1))
-    if deliveries.count[delivery] == NULL:
-        return total
-    return int(min(total, deliveries.count[delivery]))
 
 
 @inlined

@@ -18,15 +18,16 @@ ACK that finds no room leaves its delivery `unresolved_at_limit`.
 
 from dissector import tables
 from dissector.jit import inlined, kernel
-from dissector.limits import ACK_STEPS_PER_FRAME, FREE_ACK_STEPS, NULL
+from dissector.limits import NULL
 from dissector.protocols.columns import FrameColumns
+from dissector.protocols.pulsar.consumption import standing
 from dissector.protocols.pulsar.consumption import state as consumption_state
-from dissector.protocols.pulsar.consumption.bitsets import free_words, messages_left, words_at
+from dissector.protocols.pulsar.consumption.bitsets import free_words, words_at
 from dissector.protocols.pulsar.consumption.deliveries import append_delivery, end_delivery
-from dissector.protocols.pulsar.consumption.published import find_transaction
 from dissector.protocols.pulsar.consumption.rows import PassContext
 from dissector.protocols.pulsar.consumption.state import ConsumerState, ConsumptionState, TableKey
 from dissector.schemas import enums
+from dissector.tables import ListHeads
 
 
 @inlined
@@ -36,13 +37,6 @@ def is_decided_later(frames: FrameColumns, row: int) -> bool:
         frames.request_id[row] != NULL
         or (frames.txn_most_bits[row] != NULL and frames.txn_least_bits[row] != NULL)
     )
-
-
-@inlined
-def has_spent(state: ConsumptionState) -> bool:
-    """Whether walks over lists took more steps than there were frames for."""
-    budget = FREE_ACK_STEPS + ACK_STEPS_PER_FRAME * state.counters[consumption_state.CLOCK]
-    return bool(state.counters[consumption_state.SPENT_STEPS] > budget)
 
 
 @kernel
@@ -60,13 +54,13 @@ def _waiting_of(state: ConsumptionState, a: int, b: int, kind: int) -> int:
 
 
 @kernel
-def add_claim(
-    state: ConsumptionState, frames: FrameColumns, row: int, delivery: int, transaction: int
-) -> int:
-    """A claim of an ACK on all messages of a delivery; ABSENT without room."""
+def _allocate_claim(state: ConsumptionState, frames: FrameColumns, row: int, packed: int) -> int:
+    """A claim of an ACK, on nothing yet, behind those of its list; ABSENT without room.
+
+    packed: its transaction, or ABSENT.
+    """
     claims = state.claims
-    deliveries = state.deliveries
-    if transaction != tables.ABSENT:
+    if packed != tables.ABSENT:
         most, least = frames.txn_most_bits[row], frames.txn_least_bits[row]
         waiting = _waiting_of(state, most, least, TableKey.COMMIT)
     else:
@@ -74,15 +68,8 @@ def add_claim(
     claim = tables.allocate_row(state.claim_pool) if waiting != tables.ABSENT else tables.ABSENT
     if claim == tables.ABSENT:
         return tables.ABSENT
-    claims.waiting[claim] = waiting
-    claims.delivery[claim] = delivery
-    claims.frame_no[claim] = deliveries.frame_no[delivery]
-    claims.ack_frame_no[claim] = frames.frame_no[row]
-    claims.of_ack[claim] = 0
-    claims.word_block[claim] = tables.ABSENT
-    claims.transaction[claim] = transaction
+    _fill_claim(state, claim, waiting, frames.frame_no[row], packed)
     tables.list_append(state.waiting, claims, waiting, claim)
-    tables.list_append(deliveries, state.shares, delivery, claim)
     if frames.request_id[row] != NULL:
         first = tables.find(state.table, frames.frame_no[row], 0, 0, TableKey.ACK)
         if first == tables.ABSENT:
@@ -90,6 +77,66 @@ def add_claim(
             tables.put(state.table, frames.frame_no[row], 0, 0, TableKey.ACK, claim)
         claims.of_ack[first] += 1
     return claim
+
+
+@inlined
+def _fill_claim(
+    state: ConsumptionState, claim: int, waiting: int, ack_frame_no: int, packed: int
+) -> None:
+    """A claim of an ACK, on nothing yet."""
+    claims = state.claims
+    claims.waiting[claim] = waiting
+    claims.delivery[claim] = tables.ABSENT
+    claims.frame_no[claim] = NULL
+    claims.consumer[claim] = tables.ABSENT
+    claims.ledger[claim] = NULL
+    claims.entry[claim] = NULL
+    claims.ack_frame_no[claim] = ack_frame_no
+    claims.of_ack[claim] = 0
+    claims.word_block[claim] = tables.ABSENT
+    claims.transaction[claim] = packed
+
+
+@inlined
+def _bind_claim(state: ConsumptionState, claim: int, delivery: int) -> None:
+    """A claim is on a delivery, all of it."""
+    state.claims.delivery[claim] = delivery
+    state.claims.frame_no[claim] = state.deliveries.frame_no[delivery]
+    tables.list_append(state.deliveries, state.shares, delivery, claim)
+
+
+@kernel
+def add_claim(
+    state: ConsumptionState, frames: FrameColumns, row: int, delivery: int, transaction: int
+) -> int:
+    """A claim of an ACK on all messages of a delivery; ABSENT without room."""
+    claim = _allocate_claim(state, frames, row, transaction)
+    if claim != tables.ABSENT:
+        _bind_claim(state, claim, delivery)
+    return claim
+
+
+@kernel
+def add_reach(
+    state: ConsumptionState, block: PassContext, row: int, consumer: int, transaction: int
+) -> None:
+    """Note a cumulative ACK for the deliveries of its consumer that are set aside."""
+    frames = block.frames
+    is_later = is_decided_later(frames, row)
+    if is_later:
+        reach = _allocate_claim(state, frames, row, transaction)
+    else:
+        reach = tables.allocate_row(state.claim_pool)
+        if reach != tables.ABSENT:
+            _fill_claim(state, reach, tables.ABSENT, frames.frame_no[row], tables.ABSENT)
+    if reach == tables.ABSENT:
+        state.counters[consumption_state.DELIVERIES_GIVEN_UP] += 1
+        return
+    state.claims.ledger[reach] = block.ids.ledger_id[frames.first_id[row]]
+    state.claims.entry[reach] = block.ids.entry_id[frames.first_id[row]]
+    standing.list_reach(state, reach, consumer)
+    if not is_later:
+        standing.make_certain(state, reach)
 
 
 @kernel
@@ -110,14 +157,23 @@ def set_aside(state: ConsumptionState, delivery: int) -> None:
     deliveries.is_claimed[delivery] = 1
 
 
-@kernel
-def _free_claim(state: ConsumptionState, claim: int) -> int:
-    """Take a claim out of its list; returns its delivery, ABSENT if that has ended."""
+@inlined
+def _stop_waiting(state: ConsumptionState, claim: int) -> None:
+    """Take a claim out of its list."""
     claims = state.claims
-    deliveries = state.deliveries
     tables.list_unlink(state.waiting, claims, claims.waiting[claim], claim)
+    claims.waiting[claim] = tables.ABSENT
     if claims.of_ack[claim] > 0:
         tables.remove(state.table, claims.ack_frame_no[claim], 0, 0, TableKey.ACK)
+        claims.of_ack[claim] = 0
+
+
+@kernel
+def _free_claim(state: ConsumptionState, claim: int) -> int:
+    """Give back a claim; returns its delivery, ABSENT if that has ended."""
+    claims = state.claims
+    deliveries = state.deliveries
+    _stop_waiting(state, claim)
     tables.give_row(state.claim_pool, claim)
     delivery = claims.delivery[claim]
     if deliveries.frame_no[delivery] != claims.frame_no[claim]:
@@ -144,6 +200,13 @@ def _settle(state: ConsumptionState, delivery: int, word_block: int) -> bool:
 @kernel
 def _grant(state: ConsumptionState, block: PassContext, row: int, claim: int) -> None:
     """The ACK of a claim counts."""
+    if state.claims.frame_no[claim] == NULL:
+        _stop_waiting(state, claim)
+        if state.claims.consumer[claim] == tables.ABSENT:
+            tables.give_row(state.claim_pool, claim)
+        else:
+            standing.make_certain(state, claim)
+        return
     word_block = state.claims.word_block[claim]
     delivery = _free_claim(state, claim)
     is_over = word_block == tables.ABSENT
@@ -163,11 +226,40 @@ def _reopen(state: ConsumptionState, delivery: int) -> None:
     consumer = deliveries.consumer[delivery]
     deliveries.is_claimed[delivery] = 0
     consumers.claimed[consumer] -= 1
+    if consumers.claimed[consumer] == 0:
+        standing.forget_reaches(state, consumer)
     append_delivery(state, consumer, delivery)
     if deliveries.left[delivery] == NULL:
         consumers.unread[consumer] += 1
     else:
         consumers.unacked[consumer] += deliveries.left[delivery]
+
+
+@kernel
+def _lean(state: ConsumptionState, block: PassContext, row: int, delivery: int, reach: int) -> None:
+    """A delivery that nothing else holds is acknowledged by a reach, or waits for it."""
+    claims = state.claims
+    if claims.waiting[reach] == tables.ABSENT:
+        end_delivery(state, block, row, delivery, enums.ACKED)
+        return
+    # The claim that was taken back has left room for it.
+    claim = tables.allocate_row(state.claim_pool)
+    waiting, ack_frame_no = claims.waiting[reach], claims.ack_frame_no[reach]
+    _fill_claim(state, claim, waiting, ack_frame_no, claims.transaction[reach])
+    tables.list_insert(state.waiting, claims, waiting, reach, claim)
+    if claims.of_ack[reach] > 0:
+        claims.of_ack[reach] += 1
+    _bind_claim(state, claim, delivery)
+
+
+@kernel
+def _take_back_reach(state: ConsumptionState, reach: int) -> None:
+    """A cumulative ACK does not count."""
+    _stop_waiting(state, reach)
+    if state.claims.consumer[reach] == tables.ABSENT:
+        tables.give_row(state.claim_pool, reach)
+    else:
+        standing.unlist_reach(state, reach)
 
 
 @kernel
@@ -180,6 +272,9 @@ def _take_back(
     """
     deliveries = state.deliveries
     consumers = state.consumers
+    if state.claims.frame_no[claim] == NULL:
+        _take_back_reach(state, claim)
+        return
     if state.claims.word_block[claim] != tables.ABSENT:
         free_words(state, state.claims.word_block[claim])
     delivery = _free_claim(state, claim)
@@ -188,9 +283,15 @@ def _take_back(
     deliveries.taken_back[delivery] = outcome
     if outcome == enums.ACK_ROLLED_BACK:
         deliveries.is_rolled_back[delivery] = 1
-    left = messages_left(state, delivery, True)
-    if has_spent(state):
+    left = standing.messages_left(state, delivery, standing.ALL)
+    reach = tables.ABSENT
+    if left > 0:
+        reach = standing.find_reach(state, delivery, standing.ALL)
+    if standing.has_spent(state):
         end_delivery(state, block, row, delivery, enums.UNRESOLVED_AT_LIMIT)
+        return
+    if reach != tables.ABSENT:
+        _lean(state, block, row, delivery, reach)
         return
     consumer = deliveries.consumer[delivery]
     before = deliveries.left[delivery]
@@ -211,7 +312,12 @@ def _take_back(
 def _end_waiting(
     state: ConsumptionState, block: PassContext, row: int, waiting: int, is_granted: bool
 ) -> None:
-    """Decide all claims of a list, and give it up."""
+    """Decide all claims of a list, and give it up. Reaches of what is undone hold nothing first."""
+    if not is_granted:
+        claim = state.waiting.first[waiting]
+        for _ in range(state.waiting.length[waiting]):
+            standing.unlist_reach(state, claim)
+            claim = state.claims.next[claim]
     for _ in range(state.waiting.length[waiting]):
         claim = state.waiting.first[waiting]
         if is_granted:
@@ -284,25 +390,37 @@ def answer_claims(
         claim = following
 
 
+@kernel
+def _decide_reaches(state: ConsumptionState, reaches: ListHeads, consumer: int) -> None:
+    """At the end of the capture: those of one consumer and list."""
+    reach = reaches.first[consumer]
+    for _ in range(reaches.length[consumer]):
+        following = state.shares.next[reach]
+        if not standing.counts(state, reach, standing.UNDECIDED):
+            standing.unlist_reach(state, reach)
+        elif standing.counts(state, reach, standing.COMMITTING):
+            standing.make_certain(state, reach)
+        reach = following
+
+
+@kernel
+def decide_reaches(state: ConsumptionState) -> None:
+    """The capture ends: no reach is refused or undone any more but where that was asked for."""
+    for consumer in range(len(state.consumer_pool.rows)):
+        _decide_reaches(state, state.reaches, consumer)
+        _decide_reaches(state, state.transaction_reaches, consumer)
+
+
 @inlined
 def outcome_at_end(state: ConsumptionState, delivery: int) -> int:
     """What becomes of a delivery that only waits for claims, at the end of the capture.
 
     The end of a transaction may have been asked for and not answered yet, as an ACK may be.
     """
-    outcome = enums.ACKED
-    claim = state.deliveries.first[delivery]
-    if messages_left(state, delivery, False) == 0:
-        return outcome
-    for _ in range(state.deliveries.length[delivery]):
-        transaction = find_transaction(state, state.claims.transaction[claim])
-        if state.claims.transaction[claim] != tables.ABSENT:
-            action = (
-                state.transactions.action[transaction] if transaction != tables.ABSENT else NULL
-            )
-            if action == consumption_state.TRANSACTION_ABORTED:
-                return enums.ACK_ROLLED_BACK
-            if action != consumption_state.TRANSACTION_COMMITTED:
-                outcome = enums.ACK_UNCOMMITTED
-        claim = state.shares.next[claim]
-    return outcome
+    # Reaches that commit are certain by now.
+    is_reached = standing.find_reach(state, delivery, standing.DECIDED) != tables.ABSENT
+    if is_reached or standing.messages_left(state, delivery, standing.COMMITTING) == 0:
+        return enums.ACKED
+    if standing.is_taken(state, delivery, standing.UNDECIDED):
+        return enums.ACK_UNCOMMITTED
+    return enums.ACK_ROLLED_BACK

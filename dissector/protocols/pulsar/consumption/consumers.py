@@ -94,6 +94,10 @@ def add_consumer(
     consumers.connection_row[row] = tables.ABSENT
     consumers.first[row] = tables.ABSENT
     consumers.last[row] = tables.ABSENT
+    state.reaches.first[row] = tables.ABSENT
+    state.reaches.last[row] = tables.ABSENT
+    state.transaction_reaches.first[row] = tables.ABSENT
+    state.transaction_reaches.last[row] = tables.ABSENT
     if row == consumption_state.OVERFLOW_CONSUMER:
         return row
     consumers.connection_row[row] = connection_row
@@ -343,18 +347,13 @@ def note_switch(state: ConsumptionState, row: int, is_active: int) -> None:
 @inlined
 def remember_asked(state: ConsumptionState, frame_no: int, about: int) -> None:
     """What a frame is about whose answer will not say it: a packed number."""
-    slot = frame_no & (consumption_state.REQUESTS - 1)
-    state.requests[slot, 0] = frame_no
-    state.requests[slot, 1] = about
+    tables.remember(state.requests, frame_no, 0, 0, 0, about)
 
 
 @inlined
 def find_asked(state: ConsumptionState, frame_no: int) -> int:
     """The number of remember_asked, or ABSENT."""
-    slot = frame_no & (consumption_state.REQUESTS - 1)
-    if frame_no < 0 or state.requests[slot, 0] != frame_no:
-        return tables.ABSENT
-    return int(state.requests[slot, 1])
+    return tables.find(state.requests.table, frame_no, 0, 0, 0)
 
 
 @inlined
@@ -370,21 +369,31 @@ def find_requester(state: ConsumptionState, frame_no: int) -> int:
     return unpacked_consumer(state, number) if number != tables.ABSENT else tables.ABSENT
 
 
-@inlined
+@kernel
 def note_seek(state: ConsumptionState, row: int, frame_no: int) -> None:
-    """SEEK: what the subscription delivers from now on starts at another position."""
+    """SEEK: what the subscription delivers from now on starts at another position.
+
+    Should the broker refuse it, the SEEK before it is the last one again: that is kept, doubled,
+    and one more once it was refused itself.
+    """
     group = state.consumers.group[row]
     if group != tables.ABSENT:
-        state.groups.seek_before[group] = state.groups.seek_at[group]
+        tables.remember(state.requests, frame_no, 1, 0, 0, 2 * state.groups.seek_at[group])
         state.groups.seek_at[group] = frame_no
 
 
-@inlined
+@kernel
 def undo_seek(state: ConsumptionState, row: int, frame_no: int) -> None:
     """The broker refused the SEEK of this frame."""
     group = state.consumers.group[row]
-    if group != tables.ABSENT and state.groups.seek_at[group] == frame_no:
-        state.groups.seek_at[group] = state.groups.seek_before[group]
+    before = tables.find(state.requests.table, frame_no, 1, 0, 0)
+    if group == tables.ABSENT or before == tables.ABSENT:
+        return
+    tables.remember(state.requests, frame_no, 1, 0, 0, before | 1)
+    before = tables.find(state.requests.table, state.groups.seek_at[group], 1, 0, 0)
+    while before != tables.ABSENT and before & 1 == 1:
+        state.groups.seek_at[group] = before >> 1
+        before = tables.find(state.requests.table, before >> 1, 1, 0, 0)
 
 
 @inlined

@@ -16,6 +16,7 @@ from dissector.protocols.columns import FrameColumns, IdColumns
 from dissector.protocols.frame_table import filled_columns
 from dissector.protocols.pulsar.consumption import state
 from dissector.protocols.pulsar.consumption.acks import ACTION_NAMES
+from dissector.protocols.pulsar.consumption.claims import decide_reaches
 from dissector.protocols.pulsar.consumption.published import set_proxy_side
 from dissector.protocols.pulsar.consumption.rows import PassContext, new_rows
 from dissector.protocols.pulsar.consumption.state import ConsumptionState
@@ -134,6 +135,7 @@ class PulsarConsumption:
             protocols_columns.new_id_columns(1)[1],
         )
         nothing = np.zeros(1, np.int64)
+        decide_reaches(self._state)
         while True:
             self._widen(0)
             block = PassContext(frames, ids, nothing, self._is_volatile, self._out)

@@ -19,7 +19,13 @@ from dissector.limits import MAX_BATCH_WORDS, NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import CHECKSUM_MISMATCH, FrameColumns
 from dissector.protocols.frame_notices import note_frame
-from dissector.protocols.pulsar.consumption import bitsets, identities, published, redelivery
+from dissector.protocols.pulsar.consumption import (
+    bitsets,
+    identities,
+    published,
+    redelivery,
+    standing,
+)
 from dissector.protocols.pulsar.consumption import state as consumption_state
 from dissector.protocols.pulsar.consumption.consumers import packed_consumer, release_claimed
 from dissector.protocols.pulsar.consumption.rows import ConsumptionRows, PassContext
@@ -41,6 +47,8 @@ def end_delivery(
     list_unlink(state.lists, state.ages, consumption_state.LIST_AGES, delivery)
     if deliveries.is_claimed[delivery] == 1:
         release_claimed(state, consumer)
+        if consumers.claimed[consumer] == 0:
+            standing.forget_reaches(state, consumer)
     else:
         list_unlink(consumers, deliveries, consumer, delivery)
         if consumers.length[consumer] == 0:
@@ -198,7 +206,7 @@ def _write_row(
     left = deliveries.left[delivery]
     to.message_count[row] = count
     if outcome != enums.ACKED and deliveries.length[delivery] > 0:
-        left = bitsets.messages_left(state, delivery, False)
+        left = standing.messages_left(state, delivery, standing.DECIDED)
     to.messages_acked[row] = max(count - left, 0) if count != NULL and left != NULL else NULL
     _write_set(state, block.out, delivery, row)
     cause = deliveries.cause[delivery]
@@ -245,12 +253,15 @@ def has_identity(state: ConsumptionState, consumer: int, ledger: int, entry: int
 
 
 @kernel
-def _part_with(state: ConsumptionState, page: int, cell: int) -> None:
+def _part_with(state: ConsumptionState, page: int, cell: int, delivery: int) -> None:
     """The open delivery of an id that comes again is no longer the one that the id stands for."""
     older = state.cells.delivery[cell]
     if older != ABSENT:
         state.deliveries.page[older] = ABSENT
-        state.deliveries.is_superseded[older] = 1
+        frame_no = state.deliveries.frame_no[delivery]
+        state.deliveries.superseded_at[older] = frame_no
+        if state.deliveries.is_claimed[older] == 1:
+            state.consumers.superseded_at[state.deliveries.consumer[older]] = frame_no
         state.pages.open[page] -= 1
 
 
@@ -311,7 +322,7 @@ def _recognise(
         cause = redelivery.cause_of_known(state, group, consumer, cell)
         deliveries.cause[delivery] = cause
         older = state.cells.delivery[cell]
-        _part_with(state, page, cell)
+        _part_with(state, page, cell, delivery)
         is_open = older != ABSENT and deliveries.is_claimed[older] == 1
         if cause == enums.CAUSE_TXN_ABORT and is_open:
             end_delivery(state, block, row, older, enums.ACK_ROLLED_BACK)
@@ -341,7 +352,7 @@ def _identify(
     is_another = _is_another(state, delivery, page, cell)
     if is_another:
         _forget_sends(state, consumer, delivery, cell)
-        _part_with(state, page, cell)
+        _part_with(state, page, cell, delivery)
     if not is_another and (pages.seen[page] >> bit) & 1:
         _recognise(state, block, row, delivery, page, cell)
     elif deliveries.redelivery_count[delivery] > 0:
@@ -387,7 +398,7 @@ def _fill(
     deliveries.checksum[delivery] = frames.checksum[row]
     deliveries.crc32c[delivery] = frames.crc32c_stored[row]
     deliveries.page[delivery] = ABSENT
-    deliveries.is_superseded[delivery] = 0
+    deliveries.superseded_at[delivery] = 0
     deliveries.word_block[delivery] = ABSENT
     deliveries.left_words[delivery] = 0
     deliveries.first[delivery] = ABSENT

@@ -3,8 +3,8 @@
 from dissector.jit import kernel
 from dissector.protocols.pulsar.consumption import consumers as consumption_consumers
 from dissector.protocols.pulsar.consumption import state as consumption_state
-from dissector.protocols.pulsar.consumption.bitsets import messages_left
 from dissector.protocols.pulsar.consumption.published import was_committed
+from dissector.protocols.pulsar.consumption.standing import COMMITTING, is_taken
 from dissector.protocols.pulsar.consumption.state import ConsumptionState, LeftBy
 from dissector.schemas import enums
 from dissector.tables import ABSENT
@@ -14,7 +14,7 @@ from dissector.tables import ABSENT
 def _is_uncommitted(state: ConsumptionState, delivery: int) -> bool:
     """Whether an open delivery was acked in a transaction that was not committed."""
     deliveries = state.deliveries
-    if deliveries.is_claimed[delivery] == 1 and messages_left(state, delivery, False) == 0:
+    if deliveries.is_claimed[delivery] == 1 and is_taken(state, delivery, COMMITTING):
         return False
     if deliveries.is_rolled_back[delivery] == 1:
         return True

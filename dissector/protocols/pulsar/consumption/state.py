@@ -24,7 +24,7 @@ from dissector.blocks import Int64Array
 from dissector.bundles import Bundle, Records
 from dissector.native.zeros import zeros
 from dissector.states import State
-from dissector.tables import HashTable, ListHeads, ListLinks, Pool
+from dissector.tables import HashTable, ListHeads, ListLinks, Pool, RecentKeys
 
 
 class TableKey(enum.IntEnum):
@@ -99,7 +99,7 @@ MOST_CLAIMS: Final = 22  # bound of claims
 COUNTERS: Final = 23
 
 WORD_CLASSES: Final = 13  # pieces of 1, 2, 4 .. 4096 words
-REQUESTS: Final = 1024  # about consumers, whose answers are awaited
+REQUESTS: Final = 1 << 14  # about consumers and transactions, whose answers are awaited
 
 # -- lists that belong to nobody else
 LIST_CLOSED: Final = 0  # closed consumers, oldest first
@@ -133,6 +133,7 @@ class Consumers(Bundle):
     wants_all: 1 once it asked for all that it holds.
     connection_row: ABSENT when that is gone.
     claimed: deliveries that only wait for claims on them.
+    superseded_at: frame that last delivered the id of one of these again.
     first, last, length: its open deliveries.
     next, previous: consumers of its connection.
     """
@@ -162,6 +163,7 @@ class Consumers(Bundle):
     wants_all: Int64Array
     connection_row: Int64Array
     claimed: Int64Array
+    superseded_at: Int64Array
     first: Int64Array
     last: Int64Array
     length: Int64Array
@@ -195,8 +197,7 @@ class IdentityDomains(Bundle):
 
     members: consumers that belong to it.
     has_identity: 0 for a topic that is not persistent, whose ids are all alike.
-    seek_at: frame of the last SEEK.
-    seek_before: of the one before, in case the broker refuses the last.
+    seek_at: frame of the last SEEK that the broker did not refuse, 0 if none.
     forgotten_at: frame at which its last page was given back.
     gap_at: frame before the last gap in which a delivery may have been lost, -1 if none.
     """
@@ -205,7 +206,6 @@ class IdentityDomains(Bundle):
     members: Int64Array
     has_identity: Int64Array
     seek_at: Int64Array
-    seek_before: Int64Array
     forgotten_at: Int64Array
     gap_at: Int64Array
     key_a: Int64Array
@@ -223,8 +223,8 @@ class Deliveries(Records):
     count: those that came.
     left: those not acked; null if not read.
     cause, previous_frame_no, previous_connection: null if it came for the first time.
-    page: of its identity, ABSENT without one, or when the id was delivered again meanwhile
-        (is_superseded).
+    page: of its identity, ABSENT without one, or when the id was delivered again meanwhile.
+    superseded_at: frame that delivered the id again, 0 if none did.
     word_block: its words, packed, ABSENT if none: the set_words words of its ack_set (null: none),
         then the left_words words of the bits left (0 while all are), and as many of those that no
         decided ACK took.
@@ -255,7 +255,7 @@ class Deliveries(Records):
     checksum: Int64Array
     crc32c: Int64Array
     page: Int64Array
-    is_superseded: Int64Array
+    superseded_at: Int64Array
     word_block: Int64Array
     set_words: Int64Array
     left_words: Int64Array
@@ -272,20 +272,26 @@ class Deliveries(Records):
 
 
 class Claims(Records):
-    """What an ACK says of a delivery, until it is decided.
+    """What an ACK says of a delivery, until it is decided; or a reach (see `standing`).
 
-    delivery, frame_no: the delivery and its frame, which tells whether the row is still its own.
+    delivery, frame_no: the delivery and its frame, which tells whether the row is still its own;
+        ABSENT and null of a reach.
+    consumer: of a reach whose list it is in, else ABSENT.
+    ledger, entry: the id up to which a reach goes, without it.
     ack_frame_no: of the ACK.
     of_ack: on the first claim of an ACK that waits for its answer, how many it has; else 0.
     word_block: the bits that it leaves, packed; ABSENT if none.
     transaction: packed, or ABSENT.
     waiting: the list it is in: of its transaction, else of its connection, the claims of one ACK in
-        a row.
+        a row, its reach before them; ABSENT of a reach that is decided.
     """
 
     waiting: Int64Array
     delivery: Int64Array
     frame_no: Int64Array
+    consumer: Int64Array
+    ledger: Int64Array
+    entry: Int64Array
     ack_frame_no: Int64Array
     of_ack: Int64Array
     word_block: Int64Array
@@ -368,12 +374,14 @@ class ConsumptionState(State):
     """Everything that the kernels of deliveries, permits and acks change, rows apart.
 
     closed, ages: links of LIST_CLOSED and LIST_AGES.
-    shares: links of the claims on one delivery.
+    shares: links of the claims on one delivery, and of the reaches of one consumer.
+    reaches, transaction_reaches: of each consumer those outside transactions, or that are certain,
+        and those inside.
     waiting: lists of claims.
     stamps: ns of the SEND's last byte, by page of `published` * PAGE_ENTRIES + bit.
     words: an arena of pieces for bit sets.
     free_words: first free piece of each size class, ABSENT if none.
-    requests: int64[REQUESTS, 2], frame and packed consumer of each.
+    requests: by frame what each is about, a packed number; of a SEEK also the one before it.
     """
 
     table: HashTable
@@ -390,6 +398,8 @@ class ConsumptionState(State):
     claims: Claims
     claim_pool: Pool
     shares: ListLinks
+    reaches: ListHeads
+    transaction_reaches: ListHeads
     waiting: ListHeads
     waiting_pool: Pool
     pages: EntryIdPages
@@ -402,7 +412,7 @@ class ConsumptionState(State):
     lists: ListHeads
     words: Int64Array
     free_words: Int64Array
-    requests: Int64Array
+    requests: RecentKeys
     counters: Int64Array
 
 
@@ -432,6 +442,8 @@ def new_state(consumers: int, deliveries: int, nodes: int, key: int = 0) -> Cons
         claims=Claims.new(deliveries),
         claim_pool=tables.new_pool(deliveries),
         shares=ListLinks.new(deliveries),
+        reaches=tables.new_ends(consumers),
+        transaction_reaches=tables.new_ends(consumers),
         waiting=tables.new_ends(consumers),
         waiting_pool=tables.new_pool(consumers),
         pages=EntryIdPages.new(limits.MAX_IDENTITY_PAGES),
@@ -444,7 +456,7 @@ def new_state(consumers: int, deliveries: int, nodes: int, key: int = 0) -> Cons
         lists=tables.new_ends(LISTS),
         words=zeros(limits.MAX_ACK_SET_WORDS),
         free_words=np.full(WORD_CLASSES, tables.ABSENT, np.int64),
-        requests=np.zeros((REQUESTS, 2), np.int64),
+        requests=tables.new_memory(REQUESTS, key),
         counters=counters,
     )
 
@@ -462,7 +474,9 @@ def reserve(
     claims: that one frame needs at most.
     """
     make_key_room(state, _KEYS_PER_FRAME * rows)
-    tables.grow_rows(state, "consumer_pool", rows, consumers, consumers=0, closed=0)
+    state.grow(requests=tables.settled(state.requests))
+    lists = {"reaches": 0, "transaction_reaches": 0}
+    tables.grow_rows(state, "consumer_pool", rows, consumers, consumers=0, closed=0, **lists)
     tables.grow_rows(state, "connection_pool", rows, consumers, connections=0)
     tables.grow_rows(state, "group_pool", rows, consumers, groups=0)
     tables.grow_rows(state, "delivery_pool", rows, deliveries, deliveries=0, ages=0)

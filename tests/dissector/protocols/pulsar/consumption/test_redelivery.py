@@ -1,8 +1,13 @@
 """Why messages come again, where a request and what it is about cross on their way."""
 
+from itertools import permutations
+
 import pytest
 
+from dissector.protocols.pulsar.wire import commands
 from tests.wire.talk import EXCLUSIVE, SHARED, Talk
+
+TRANSACTION = {"txn_most_bits": 3, "txn_least_bits": 4}
 
 
 def causes_after(requests: int, subscription_type: int) -> list[str | None]:
@@ -25,3 +30,47 @@ def test_a_request_for_all_is_seen_before_what_was_on_its_way(
     kind: int, requests: int, cause: str
 ) -> None:
     assert causes_after(requests, kind) == [None, None, cause, cause]
+
+
+@pytest.mark.parametrize("order", [*permutations(range(3))], ids=str)
+@pytest.mark.parametrize("granted", [None, 0, 1, 2], ids=["none", "first", "second", "third"])
+def test_a_seek_that_was_refused_moves_nothing_whichever_answer_comes_first(
+    order: tuple[int, ...], granted: int | None
+) -> None:
+    talk = Talk()
+    talk.connect()
+    talk.subscribe(0, subscription_type=SHARED)
+    talk.message(0)
+    requests = [talk.request() for _ in range(3)]
+    for request in requests:
+        talk.client(commands.SEEK, request_id=request, consumer_id=0)
+    for number in order:
+        if number == granted:
+            talk.broker(commands.SUCCESS, request_id=requests[number])
+        else:
+            talk.broker(commands.ERROR, request_id=requests[number], error_code=1)
+    talk.message(0)
+    assert last_cause(talk) == ("unknown" if granted is None else "seek")
+
+
+def test_a_commit_that_is_refused_is_known_by_its_answer_whatever_is_asked_meanwhile() -> None:
+    """By its frame, not by where that frame would lie in a table."""
+    talk = Talk()
+    talk.connect()
+    talk.subscribe(0, subscription_type=SHARED)
+    talk.message(0)
+    talk.ack(0, **TRANSACTION)
+    request = talk.request()
+    begin = talk.client(commands.END_TXN, request_id=request, txn_action=0, **TRANSACTION)
+    while talk.frame_no < begin + 1023:
+        talk.flow(1)
+    talk.client(commands.CONSUMER_STATS, request_id=talk.request(), consumer_id=0)
+    talk.broker(commands.END_TXN_RESPONSE, request_id=request, error_code=1)
+    (row,) = talk.rows()["deliveries"]
+    assert row["outcome"] == "ack_uncommitted"
+
+
+def last_cause(talk: Talk) -> str | None:
+    rows = sorted(talk.rows()["deliveries"], key=lambda row: row["frame_no"])
+    cause: str | None = rows[-1]["redelivery_cause"]
+    return cause

@@ -1,0 +1,232 @@
+"""What ACKs that stand leave of a delivery, cumulative ones of later entries among them.
+
+Theory. A cumulative ACK means all that its consumer holds up to its id. What stands in the
+consumer's list gets a claim on it, or ends. What is set aside, because other ACKs leave nothing of
+it, may be much, and further ACKs may be many. So such an ACK is noted once for its consumer, as a
+*reach*, as long as deliveries of that consumer are set aside:
+
+    noted  --the answer or the commit grants it--> certain: reaches before it that go no further go
+           --it is refused, or its transaction is aborted--> gone
+           --no delivery of its consumer is set aside any more--> gone
+
+Which reach stands is asked only when nothing else is left to hold a delivery, and then from the
+last one back: clients acknowledge in order, so that the last one mostly is an answer. A delivery
+whose own claims are taken back *leans* on a reach that is still undecided: it gets a claim of that
+ACK. Reaches in transactions have a list of their own, as those outside are asked for alone, too.
+"""
+
+from typing import Final
+
+from dissector import tables
+from dissector.jit import inlined, kernel
+from dissector.limits import ACK_STEPS_PER_FRAME, FREE_ACK_STEPS, MAX_CHAIN_STEPS, NULL
+from dissector.protocols.pulsar.consumption import state as consumption_state
+from dissector.protocols.pulsar.consumption.bitsets import popcount, words_at
+from dissector.protocols.pulsar.consumption.published import find_transaction
+from dissector.protocols.pulsar.consumption.state import ConsumptionState
+from dissector.tables import ABSENT, ListHeads
+
+# Which ACKs are asked for: each level also takes those of the one before.
+DECIDED: Final = 0  # outside transactions; also those that wait for their answer
+COMMITTING: Final = 1  # in transactions whose commit was asked for
+UNDECIDED: Final = 2  # in transactions whose abort was not asked for
+ALL: Final = 3
+
+
+@inlined
+def has_spent(state: ConsumptionState) -> bool:
+    """Whether walks over lists took more steps than there were frames for."""
+    budget = FREE_ACK_STEPS + ACK_STEPS_PER_FRAME * state.counters[consumption_state.CLOCK]
+    return bool(state.counters[consumption_state.SPENT_STEPS] > budget)
+
+
+@inlined
+def counts(state: ConsumptionState, claim: int, level: int) -> bool:
+    """Whether an ACK is one of those that are asked for."""
+    packed = state.claims.transaction[claim]
+    if level == ALL or packed == ABSENT:
+        return True
+    if level == DECIDED:
+        return False
+    transaction = find_transaction(state, packed)
+    action = NULL if transaction == ABSENT else int(state.transactions.action[transaction])
+    if level == COMMITTING:
+        return action == consumption_state.TRANSACTION_COMMITTED
+    return action != consumption_state.TRANSACTION_ABORTED
+
+
+@kernel
+def messages_left(state: ConsumptionState, delivery: int, level: int) -> int:
+    """How many messages of a delivery no ACK of it has taken, reaches apart.
+
+    At level ALL these become what is left of the batch.
+    """
+    deliveries = state.deliveries
+    count = deliveries.left_words[delivery]
+    base = words_at(deliveries.word_block[delivery]) + max(deliveries.set_words[delivery], 0)
+    total = 0
+    is_whole = False
+    claim = deliveries.first[delivery]
+    for _ in range(deliveries.length[delivery]):
+        state.counters[consumption_state.SPENT_STEPS] += 1
+        if state.claims.word_block[claim] == ABSENT and counts(state, claim, level):
+            is_whole = True
+            break
+        claim = state.shares.next[claim]
+    for word_index in range(count):
+        word = 0 if is_whole else int(state.words[base + count + word_index])
+        claim = deliveries.first[delivery]
+        for _ in range(deliveries.length[delivery]):
+            if word == 0:
+                break
+            state.counters[consumption_state.SPENT_STEPS] += 1
+            if counts(state, claim, level):
+                block = state.claims.word_block[claim]
+                word = int(word) & int(state.words[words_at(block) + word_index])
+            claim = state.shares.next[claim]
+        if level == ALL:
+            state.words[base + word_index] = word
+        total += popcount(word)
+    if count == 0:
+        return 0 if is_whole else int(max(deliveries.count[delivery], 1))
+    if deliveries.count[delivery] == NULL:
+        return total
+    return int(min(total, deliveries.count[delivery]))
+
+
+@kernel
+def _last_reach(
+    state: ConsumptionState, reaches: ListHeads, delivery: int, level: int, most: int
+) -> int:
+    """The last reach of a list that covers a delivery, or ABSENT. most: to be looked at.
+
+    One that came when the entry had been delivered again means that delivery.
+    """
+    until = state.deliveries.superseded_at[delivery]
+    claims = state.claims
+    deliveries = state.deliveries
+    consumer = deliveries.consumer[delivery]
+    ledger, entry = deliveries.ledger[delivery], deliveries.entry[delivery]
+    reach = reaches.last[consumer]
+    for _ in range(min(reaches.length[consumer], most)):
+        ack_frame_no = claims.ack_frame_no[reach]
+        if ack_frame_no < deliveries.frame_no[delivery] or has_spent(state):
+            return ABSENT
+        state.counters[consumption_state.SPENT_STEPS] += 1
+        is_behind = claims.ledger[reach] > ledger or (
+            claims.ledger[reach] == ledger and claims.entry[reach] > entry
+        )
+        if is_behind and (until == 0 or ack_frame_no < until) and counts(state, reach, level):
+            return int(reach)
+        reach = state.shares.previous[reach]
+    return ABSENT
+
+
+@kernel
+def find_reach(state: ConsumptionState, delivery: int, level: int) -> int:
+    """A cumulative ACK of a later entry that covers a delivery that is set aside, or ABSENT.
+
+    Those in transactions that commit may stand behind very many whose end is never seen: only the
+    last few are looked through for them.
+    """
+    if state.deliveries.is_claimed[delivery] == 0:
+        return ABSENT
+    consumer = state.deliveries.consumer[delivery]
+    most = state.reaches.length[consumer]
+    reach = _last_reach(state, state.reaches, delivery, level, most)
+    if reach == ABSENT and level != DECIDED:
+        most = state.transaction_reaches.length[consumer]
+        if level == COMMITTING and most > MAX_CHAIN_STEPS:
+            most = MAX_CHAIN_STEPS
+            tables.note_cut_walk(state.table)
+        reach = _last_reach(state, state.transaction_reaches, delivery, level, most)
+    return int(reach)
+
+
+@kernel
+def is_taken(state: ConsumptionState, delivery: int, level: int) -> bool:
+    """Whether such ACKs leave nothing of a delivery."""
+    return bool(
+        messages_left(state, delivery, level) == 0 or find_reach(state, delivery, level) != ABSENT
+    )
+
+
+@kernel
+def list_reach(state: ConsumptionState, reach: int, consumer: int) -> None:
+    """Put a reach behind those of its consumer."""
+    state.claims.consumer[reach] = consumer
+    reaches = state.reaches
+    if state.claims.transaction[reach] != ABSENT:
+        reaches = state.transaction_reaches
+    tables.list_append(reaches, state.shares, consumer, reach)
+
+
+@kernel
+def unlist_reach(state: ConsumptionState, reach: int) -> None:
+    """A reach covers nothing more; one that is undecided goes on waiting without effect."""
+    claims = state.claims
+    consumer = claims.consumer[reach]
+    if consumer == ABSENT:
+        return
+    reaches = state.reaches
+    if claims.transaction[reach] != ABSENT:
+        reaches = state.transaction_reaches
+    tables.list_unlink(reaches, state.shares, consumer, reach)
+    claims.consumer[reach] = ABSENT
+    if claims.waiting[reach] == ABSENT:
+        tables.give_row(state.claim_pool, reach)
+
+
+@inlined
+def _goes_no_further(state: ConsumptionState, reach: int, other: int) -> bool:
+    """Whether all that a reach covers another one, which came later, covers, too.
+
+    Not so where an id was delivered again since: the older delivery may have the first alone.
+    """
+    claims = state.claims
+    return bool(
+        claims.ack_frame_no[reach] < claims.ack_frame_no[other]
+        and claims.ack_frame_no[reach] > state.consumers.superseded_at[claims.consumer[reach]]
+        and (
+            claims.ledger[reach] < claims.ledger[other]
+            or (
+                claims.ledger[reach] == claims.ledger[other]
+                and claims.entry[reach] <= claims.entry[other]
+            )
+        )
+    )
+
+
+@kernel
+def make_certain(state: ConsumptionState, reach: int) -> None:
+    """An ACK counts whatever comes: those before it that go no further need not be asked."""
+    claims = state.claims
+    consumer = claims.consumer[reach]
+    if claims.transaction[reach] != ABSENT:
+        # Among those outside it stands where it would have stood.
+        tables.list_unlink(state.transaction_reaches, state.shares, consumer, reach)
+        claims.transaction[reach] = ABSENT
+        before = state.reaches.last[consumer]
+        while before != ABSENT and claims.ack_frame_no[before] > claims.ack_frame_no[reach]:
+            state.counters[consumption_state.SPENT_STEPS] += 1
+            before = ABSENT if has_spent(state) else int(state.shares.previous[before])
+        tables.list_insert(state.reaches, state.shares, consumer, before, reach)
+    before = state.shares.previous[reach]
+    while before != ABSENT and _goes_no_further(state, before, reach):
+        further = state.shares.previous[before]
+        unlist_reach(state, before)
+        before = further
+    before = state.transaction_reaches.last[consumer]
+    while before != ABSENT and _goes_no_further(state, before, reach):
+        further = state.shares.previous[before]
+        unlist_reach(state, before)
+        before = further
+
+
+@kernel
+def forget_reaches(state: ConsumptionState, consumer: int) -> None:
+    """No delivery of a consumer is set aside any more."""
+    for _ in range(state.reaches.length[consumer]):
+        unlist_reach(state, state.reaches.first[consumer])
+    for _ in range(state.transaction_reaches.length[consumer]):
+        unlist_reach(state, state.transaction_reaches.first[consumer])
