@@ -548,8 +548,10 @@ WITH redelivered AS (
       OR coalesce(least(h.fin_packet_to_broker, h.fin_packet_to_client,
         h.ended_packet) <= s.opened_packet, false)) AS came_back,
     coalesce(h.closed_by = 'broker' AND h.refused_code IS NULL AND h.closed_n <= d.n
-      AND NOT coalesce(h.closed_frame_no < h.closed_n, false), false) AS broker_closed
+      AND NOT coalesce(h.closed_frame_no < h.closed_n, false), false) AS broker_closed,
+    coalesce(u.broker_spot < h.closed_n, false) AS may_be_sought
   FROM received AS d JOIN received AS b ON b.c = d.previous_c AND b.n = d.previous_n
+  LEFT JOIN next_hidden_acks AS u ON u.c = b.c AND u.n = b.n
   JOIN numbered_consumers AS h ON h.c = b.c AND h.consumer_id = b.consumer_id AND h.x = b.x
   JOIN numbered_consumers AS s ON s.c = d.c AND s.consumer_id = d.consumer_id AND s.x = d.x
   JOIN delivery_ends AS o ON o.c = b.c AND o.n = b.n
@@ -597,8 +599,8 @@ SELECT a.c, a.n, CASE WHEN sought.c IS NOT NULL THEN 'seek'
     AND a.came_back))) THEN 'failover_switch'
   WHEN NOT a.has_left THEN CASE WHEN a.is_same AND sweep_requests.c IS NOT NULL THEN 'explicit'
     ELSE 'unknown' END
-  WHEN a.broker_closed THEN 'unload' WHEN a.came_back THEN 'reconnect' ELSE 'consumer_gone'
-    END AS cause
+  WHEN a.broker_closed THEN CASE WHEN a.may_be_sought THEN 'unknown' ELSE 'unload' END
+  WHEN a.came_back THEN 'reconnect' ELSE 'consumer_gone' END AS cause
 FROM redelivered AS a LEFT JOIN sought ON sought.c = a.c AND sought.n = a.n LEFT JOIN aborted_acks
   ON aborted_acks.c = a.c AND aborted_acks.n = a.n
 LEFT JOIN switched_consumers ON switched_consumers.c = a.c AND switched_consumers.n = a.n LEFT JOIN sweep_requests

@@ -226,6 +226,10 @@ def mark_leaving(state: ConsumptionState, row: int, by: int) -> None:
     if state.consumers.left_at[row] == 0:
         state.consumers.left_at[row] = max(state.counters[consumption_state.CLOCK], 1)
         state.consumers.left_by[row] = by
+        connection = state.consumers.connection_row[row]
+        state.consumers.left_gap_at[row] = (
+            state.connections.broker_gap_at[connection] if connection != tables.ABSENT else -1
+        )
 
 
 @inlined

@@ -119,6 +119,7 @@ class Consumers(Bundle):
 
     topic, subscription, name: codes.
     left_by, left_at: who made it go and the frame where it began to, 0 while it is there.
+    left_gap_at: frame before the last gap towards the broker by then, -1 if none.
     opened_at: frame of its SUBSCRIBE, 0 if that was not seen.
     group: of its identities.
     local: group of deliveries from before its names were known; ABSENT if none.
@@ -148,6 +149,7 @@ class Consumers(Bundle):
     state: Int64Array
     left_by: Int64Array
     left_at: Int64Array
+    left_gap_at: Int64Array
     opened_at: Int64Array
     group: Int64Array
     local: Int64Array

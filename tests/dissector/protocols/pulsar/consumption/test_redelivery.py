@@ -4,6 +4,7 @@ from itertools import permutations
 
 import pytest
 
+from dissector.protocols.columns import TO_BROKER
 from dissector.protocols.pulsar.wire import commands
 from tests.wire.talk import EXCLUSIVE, SHARED, Talk
 
@@ -74,3 +75,26 @@ def last_cause(talk: Talk) -> str | None:
     rows = sorted(talk.rows()["deliveries"], key=lambda row: row["frame_no"])
     cause: str | None = rows[-1]["redelivery_cause"]
     return cause
+
+
+@pytest.mark.parametrize(
+    ("lost_before", "lost_since", "cause"),
+    [(False, False, "unload"), (True, False, "unload"), (False, True, "unknown")],
+)
+def test_a_close_whose_seek_may_be_lost_is_no_unload(
+    lost_before: bool, lost_since: bool, cause: str
+) -> None:
+    talk = Talk()
+    talk.connect()
+    talk.subscribe(0, subscription_type=SHARED)
+    talk.flow(10)
+    if lost_before:
+        talk.gap(TO_BROKER)
+    talk.message(0)
+    if lost_since:
+        talk.gap(TO_BROKER)
+    talk.broker(commands.CLOSE_CONSUMER, request_id=-1, consumer_id=0)
+    talk.subscribe(0, subscription_type=SHARED)
+    talk.flow(10)
+    talk.message(0)
+    assert last_cause(talk) == cause
