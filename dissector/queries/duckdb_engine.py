@@ -46,8 +46,9 @@ FUNCTIONS: Final = (
     "try_multiply(a, b) AS TRY(a * b)",
     "histogram_octave(a) AS "
     f"greatest(CAST(floor(log2(greatest(a, 1))) AS BIGINT) - {SUB_BUCKET_BITS}, 0)",
-    f"histogram_bucket(a) AS CASE WHEN a >= 0 THEN {SUB_BUCKETS} * histogram_octave(a) "
-    "+ (a >> CAST(histogram_octave(a) AS INT)) END",
+    # Inside of the CASE, the octave would be reckoned twice.
+    f"histogram_bucket(a) AS {SUB_BUCKETS} * histogram_octave(a) "
+    "+ (a >> CAST(histogram_octave(a) AS INT)) + CASE WHEN a >= 0 THEN 0 END",
     "micros(a) AS epoch_us(a)",
     "items(a) AS len(a)",
     *EVERYTHING.functions(),
