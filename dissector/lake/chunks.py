@@ -42,13 +42,18 @@ def _compressor() -> zstandard.ZstdCompressor:
 
 
 class Workspace:
-    """The compressor and the scratch arrays that all columns of a table share."""
+    """The compressor and the scratch arrays that all columns of a table share.
+
+    Attributes:
+        is_compressed: whether pages are.
+    """
 
     def __init__(self, page_rows: int) -> None:
         self.scratch = np.empty(page_rows + 136, np.int64)
         self.block = np.empty(128, np.int64)
         self._out = np.empty(10 * page_rows + _SPARE, np.uint8)
         self._zstd = _compressor()
+        self.is_compressed = True
 
     def out(self, size: int) -> npt.NDArray[np.uint8]:
         """An array for at least `size` encoded bytes."""
@@ -57,16 +62,18 @@ class Workspace:
         return self._out
 
     def compressed(self, data: bytes | npt.NDArray[np.uint8]) -> bytes:
-        """The bytes under zstd."""
+        """The bytes under zstd, if pages are compressed."""
+        if not self.is_compressed:
+            return bytes(data)
         return self._zstd.compress(data if isinstance(data, bytes) else data.data)
 
 
 @lru_cache(_NULL_PAGES)
-def _null_page(rows: int, is_nested: bool) -> tuple[bytes, int]:
+def _null_page(rows: int, is_nested: bool, is_compressed: bool) -> tuple[bytes, int]:
     """A page without any value, and its size before compression."""
     run = varint(rows << 1) + b"\0"
     body = (struct.pack("<I", len(run)) + run) * (2 if is_nested else 1)
-    data = _compressor().compress(body)
+    data = _compressor().compress(body) if is_compressed else body
     head = metadata.data_page_header(len(body), len(data), rows, Encoding.PLAIN)
     return head + data, len(head) + len(body)
 
@@ -90,7 +97,7 @@ class ColumnChunk:
 
     def add_null_page(self, rows: int) -> None:
         """Rows that are all null."""
-        page, raw_bytes = _null_page(rows, self._is_nested)
+        page, raw_bytes = _null_page(rows, self._is_nested, self._work.is_compressed)
         self._pages.append(page)
         self._sizes.append(len(page))
         self._encodings.add(Encoding.PLAIN)
@@ -148,6 +155,7 @@ class ColumnChunk:
             values=self._values,
             raw_bytes=self._raw_bytes,
             bytes=sum(map(len, pages)),
+            is_compressed=self._work.is_compressed,
             data_at=data_at,
             dictionary_at=at if self._dictionary else None,
             statistics=statistics,

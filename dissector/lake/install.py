@@ -52,9 +52,15 @@ _MOST_RIGHTS: Final = 0o640
 
 
 def begin_temporary(lake: Path) -> None:
-    """Make a lake that is gone when the command ends: what is in it need not wait for a disk."""
+    """Make a lake that is gone when the command ends: what is in it need not wait for a disk. It is
+    not compressed: most columns are read at once, and many times."""
     lake.mkdir()
     (lake / _TEMPORARY).touch()
+
+
+def is_temporary(lake: Path) -> bool:
+    """Whether a lake is gone when the command ends."""
+    return os.path.exists(lake / _TEMPORARY)
 
 
 @contextmanager
@@ -437,7 +443,7 @@ def _sync(lake: Path, path: str | Path, flags: int, most_rights: int = 0o7777) -
         mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
         if mode & ~most_rights:
             os.fchmod(descriptor, mode & most_rights)
-        if not os.path.exists(lake / _TEMPORARY):
+        if not is_temporary(lake):
             os.fsync(descriptor)
     finally:
         os.close(descriptor)

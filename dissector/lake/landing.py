@@ -20,6 +20,7 @@ from dissector.lake.digest import ChainDigest, Marks
 from dissector.lake.install import (
     Stage,
     delete_abandoned,
+    is_temporary,
     recover,
     refuse_links,
     removes_files,
@@ -109,7 +110,7 @@ class Landing:
         self.digest = ChainDigest(
             c.bytes for m in there for c in m.captures() if c.base_name == base_name
         )
-        self._writer = LakeWriter(self._stage.folder)
+        self._writer = LakeWriter(self._stage.folder, is_compressed=not is_temporary(lake))
         self._files: list[PartFile] | None = None
 
     def __enter__(self) -> "Landing":

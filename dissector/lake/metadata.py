@@ -36,6 +36,7 @@ _UTF8: Final = 0
 _MAP: Final = 1
 _LIST: Final = 3
 _TIMESTAMP_MICROS: Final = 10
+_UNCOMPRESSED: Final = 0
 _ZSTD: Final = 6
 _DATA_PAGE: Final = 0
 _DICTIONARY_PAGE: Final = 2
@@ -91,6 +92,7 @@ class ChunkInfo(NamedTuple):
     encodings: all that its pages use.
     values: with nulls.
     raw_bytes, bytes: of its pages, before and after compression, headers included.
+    is_compressed: else both are the same.
     dictionary_at: null without a dictionary.
     statistics: empty where none are kept.
     bloom_filter: with its header, empty where there is none.
@@ -102,6 +104,7 @@ class ChunkInfo(NamedTuple):
     values: int
     raw_bytes: int
     bytes: int
+    is_compressed: bool
     data_at: int
     dictionary_at: int | None
     statistics: Encoded
@@ -349,13 +352,14 @@ def _group(number: int, group: GroupInfo, indexes: Sequence[tuple[Place, Place]]
 
 
 @cache
-def _kind(leaf: Leaf, encodings: tuple[int, ...]) -> Struct:
+def _kind(leaf: Leaf, encodings: tuple[int, ...], codec: int) -> Struct:
     kind = Struct().i32(1, leaf.type).i32s(2, encodings)
-    return kind.binaries(3, [name.encode() for name in leaf.path]).i32(4, _ZSTD)
+    return kind.binaries(3, [name.encode() for name in leaf.path]).i32(4, codec)
 
 
 def _chunk(chunk: ChunkInfo, bloom: Place | None) -> Struct:
-    metadata = _kind(chunk.leaf, chunk.encodings).copy()
+    codec = _ZSTD if chunk.is_compressed else _UNCOMPRESSED
+    metadata = _kind(chunk.leaf, chunk.encodings, codec).copy()
     metadata.i64s_from(5, chunk.values, chunk.raw_bytes, chunk.bytes).i64(9, chunk.data_at)
     if chunk.dictionary_at is not None:
         metadata.i64(11, chunk.dictionary_at)

@@ -91,8 +91,9 @@ class TableFiles:
         self._rows_in_group = 0
         self.begin(folder)
 
-    def begin(self, folder: Path) -> None:
+    def begin(self, folder: Path, *, is_compressed: bool = True) -> None:
         """The files of another capture, those of the last one being closed; encoders stay."""
+        self._work.is_compressed = is_compressed
         self._folder = folder / self._table.name
         # Parts that have all their rows.
         self._filled: list[tuple[HashingFile, list[GroupInfo]]] = []

@@ -33,9 +33,9 @@ class _TableWriter:
         self._text_bytes = 0
         self.is_small = True  # no page was full before the end, so arrays hold little memory
 
-    def begin(self, folder: Path) -> None:
+    def begin(self, folder: Path, *, is_compressed: bool) -> None:
         """Take the rows of another capture."""
-        self._files.begin(folder)
+        self._files.begin(folder, is_compressed=is_compressed)
         self._text_bytes = 0
 
     def write(self, block: TableBlock) -> None:
@@ -86,14 +86,14 @@ _Tables: TypeAlias = dict[str, _TableWriter]
 _idle: Final[defaultdict[tuple[int, int], list[_Tables]]] = defaultdict(list)
 
 
-def _tables(folder: Path, sizes: tuple[int, int]) -> _Tables:
+def _tables(folder: Path, sizes: tuple[int, int], *, is_compressed: bool) -> _Tables:
     """Writers of all tables, for whoever asks alone."""
     try:
         tables = _idle[sizes].pop()
     except IndexError:
-        return {name: _TableWriter(folder, name, *sizes) for name in TABLES}
+        tables = {name: _TableWriter(folder, name, *sizes) for name in TABLES}
     for table in tables.values():
-        table.begin(folder)
+        table.begin(folder, is_compressed=is_compressed)
     return tables
 
 
@@ -109,9 +109,11 @@ class LakeWriter:
         folder: Path,
         group_rows: int = SETTINGS.row_group_rows,
         part_bytes: int = SETTINGS.part_bytes,
+        *,
+        is_compressed: bool = True,
     ) -> None:
         self._sizes = (group_rows, part_bytes)
-        self._tables = _tables(folder, self._sizes)
+        self._tables = _tables(folder, self._sizes, is_compressed=is_compressed)
         self._blocks: queue.SimpleQueue[tuple[TableBlock, int] | None] = queue.SimpleQueue()
         self._not_full = threading.Condition()
         self._queued_bytes = 0

@@ -36,14 +36,16 @@ LEFT JOIN unnamed_consumers AS n
 -- acked_commands: ACK commands of a connection that say the same, and the ids in them
 -- materialized
 -- All ids of a command are of one consumer and share what else it says.
+-- Of 32 frames each is a bit: rows of all commands took twice as long.
 SELECT
   c.capture, c.connection_id, c.topic, c.subscription, c.ack_type, c.is_answered,
-  c.validation_error, count(*) AS ack_commands, sum(c.ids) AS ids
+  c.validation_error, sum(bit_count(c.commands)) AS ack_commands, sum(c.ids) AS ids
 FROM (
   SELECT
-    a.capture, a.connection_id, a.frame_no, a.named_topic AS topic,
-    a.named_subscription AS subscription, a.ack_type, a.request_id IS NOT NULL AS is_answered,
-    a.validation_error, count(*) AS ids
+    a.capture, a.connection_id, a.named_topic AS topic, a.named_subscription AS subscription,
+    a.ack_type, a.request_id IS NOT NULL AS is_answered, a.validation_error,
+    floor_div(a.frame_no, 32) AS block,
+    bit_or(CAST(1 AS BIGINT) << CAST(a.frame_no & 31 AS INT)) AS commands, count(*) AS ids
   FROM acknowledged AS a
   WHERE a.action = 'ack'
   GROUP BY ALL

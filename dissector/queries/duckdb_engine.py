@@ -46,8 +46,9 @@ FUNCTIONS: Final = (
     "try_multiply(a, b) AS TRY(a * b)",
     "histogram_octave(a) AS "
     f"greatest(CAST(floor(log2(greatest(a, 1))) AS BIGINT) - {SUB_BUCKET_BITS}, 0)",
-    f"histogram_bucket(a) AS CASE WHEN a >= 0 THEN {SUB_BUCKETS} * histogram_octave(a) "
-    "+ (a >> CAST(histogram_octave(a) AS INT)) END",
+    # Inside of the CASE, the octave would be reckoned twice.
+    f"histogram_bucket(a) AS {SUB_BUCKETS} * histogram_octave(a) "
+    "+ (a >> CAST(histogram_octave(a) AS INT)) + CASE WHEN a >= 0 THEN 0 END",
     "micros(a) AS epoch_us(a)",
     "items(a) AS len(a)",
     *EVERYTHING.functions(),
@@ -210,6 +211,7 @@ class DuckdbEngine:
         more than to run it over few rows.
         """
         self._kind = "TABLE" if rows <= FEW_ROWS else "VIEW"
+        self._known.is_large = rows > FEW_ROWS
         if rows <= TINY_ROWS:
             self._connection.execute("SET threads = 1")
             self._settings = ["PRAGMA disable_optimizer"]
@@ -285,12 +287,15 @@ class DuckdbEngine:
         asked = self._answerable(queries, needs)
         tables = dict.fromkeys(queries, small_table([], capture=TEXT))
         if self._threads == 1:  # the caller's own, whose time a tap reckons with
-            return tables | {name: self._table_or_reason(name, asked[name]) for name in asked}
-        _ = self._connection  # made before threads share it
-        with ThreadPoolExecutor(_QUERIES_AT_ONCE) as pool:
-            return tables | dict(
-                zip(asked, pool.map(self._table_or_reason, asked, asked.values()), strict=True)
-            )
+            tables |= {name: self._table_or_reason(name, asked[name]) for name in asked}
+        else:
+            _ = self._connection  # made before threads share it
+            with ThreadPoolExecutor(_QUERIES_AT_ONCE) as pool:
+                found = pool.map(self._table_or_reason, asked, asked.values())
+                tables |= zip(asked, found, strict=True)
+        for table in self._known.made():
+            self._connection.execute(f"DROP TABLE {table}")
+        return tables
 
     def write(self, queries: Mapping[str, str], folder: Path) -> None:
         """The rows of each query as a Parquet file of its name in a folder; no file of one that has

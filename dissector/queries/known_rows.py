@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from dissector.queries.catalogue import SharedView, used_views
+from dissector.queries.catalogue import SharedView, used_views, words
 from dissector.queries.needed_rows import (
+    NEVER,
     NOTHING,
     All,
     Found,
@@ -12,11 +13,14 @@ from dissector.queries.needed_rows import (
     Rows,
     beginnings,
     needed,
+    needed_within,
+    parts,
     tables_in,
 )
 
 # To read a larger table for what may spare a query costs more than it saves.
 _FEW_ROWS: Final = 300_000
+_MADE: Final = "rows_made_"  # names of tables of what queries of a WITH have begin so
 
 
 class KnownRows:
@@ -28,6 +32,7 @@ class KnownRows:
 
     Attributes:
         views: the shared views, by name.
+        is_large: whether to run a query costs more than to plan it.
     """
 
     def __init__(
@@ -40,6 +45,8 @@ class KnownRows:
         self._asked: dict[str, int] = {}  # counts that tables may change, of views over them
         self._needs: set[Rows] = set()  # of queries that are to be run, and of the views they read
         self._stated: set[Rows] = set()  # those of them that do not stem from a text
+        self.is_large = False
+        self._made: list[str] = []  # tables of what queries of a WITH have
         self._met: dict[Rows | Found, bool] = {}
 
     def set_count(self, table: str, count: int | None) -> None:
@@ -59,14 +66,74 @@ class KnownRows:
         something which it needs is not there.
 
         Args:
-            needs: of queries, by name, beside what their texts tell; of these, which mostly have
-                no rows, beginnings are asked before the whole.
+            needs: of queries, by name, beside what their texts tell. Of these, which mostly have
+                no rows, beginnings are asked before the whole; where tables are large, each query
+                of a WITH is made before the next, as one of the tables `made`.
         """
         self._stated = {rows for need in needs.values() for rows in tables_in(need)}
         asked = self._met_of(queries, needs)
         asked = self._met_of(asked, {name: needed(text) for name, text in asked.items()})
+        if self.is_large:
+            begun = {
+                name: self._begun(text) if name in needs else text for name, text in asked.items()
+            }
+            return {name: text for name, text in begun.items() if text}
         told = {name: beginnings(text) for name, text in asked.items() if name in needs}
         return self._met_of(asked, told)
+
+    def _begun(self, text: str) -> str:
+        """A query with queries of its WITH made; "" if it has no rows then."""
+        queries = parts(text)
+        scope: dict[str, Need] = {}
+        texts: dict[str, str] = {}
+        for part in queries:
+            need = needed_within(part.text, scope)
+            texts[part.name] = part.text
+            if not self._is_met(need):
+                texts[part.name] = f"SELECT * FROM ({part.text}) AS nothing WHERE FALSE"
+                need = NEVER
+            elif part.is_read_again and not self._rows_of(part.name, texts):
+                need = NEVER
+            scope[part.name] = need
+        for part in reversed(queries):
+            lines = "\n" * (part.text.count("\n") - texts[part.name].count("\n"))
+            text = f"{text[: part.start]}{texts[part.name]}{lines}{text[part.end :]}"
+        return text if self._is_met(needed_within(text, {})) else ""
+
+    def _rows_of(self, name: str, texts: dict[str, str]) -> int:
+        """Make a query of a WITH, and let its table stand in the place of its text; how many rows
+        it has, one if nobody can tell.
+
+        Args:
+            texts: of it and those before it.
+        """
+        query, wanted = texts[name], words(texts[name])
+        read: list[str] = []
+        for other in reversed(texts):
+            if other in wanted and other != name:
+                read.insert(0, f"{other} AS ({texts[other]})")
+                wanted |= words(texts[other])
+        if read:
+            query = f"WITH {', '.join(read)} SELECT * FROM ({query})"
+        for view in used_views(query, (*self.views.values(),)):
+            self._make(view.name)
+        table = f"{_MADE}{len(self._made)}"
+        made = self._tell(f"CREATE OR REPLACE TABLE {table} AS {query}")
+        if made is None:
+            return 1
+        self._made.append(table)
+        self.set_count(table, made[0])
+        texts[name] = f"SELECT * FROM {table}"
+        return int(made[0])
+
+    def made(self) -> list[str]:
+        """The tables of queries of a WITH, which are gone then."""
+        made = [*self._made]
+        self._made.clear()
+        for table in made:
+            self.set_count(table, None)
+            self._met.pop(Rows(table, ""), None)
+        return made
 
     def may_be_there(self, view: str) -> bool:
         """Whether a shared view may have rows."""

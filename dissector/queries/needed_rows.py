@@ -1,7 +1,7 @@
 """What must have rows for a query to have any, as its text tells: `Rows`, `All` of some, or `Any`.
 
 `beginnings` tells also which queries of a WITH must have some, `Found`: such a part can be asked
-before the whole, and costs less to plan.
+before the whole, and costs less to plan. `parts` has all of them, to be made one after the other.
 
 An inner join has no rows where one side has none; what stands behind LEFT or ANTI JOIN is not
 needed. A condition on one table alone is needed with it. What a text does not tell is not needed
@@ -52,7 +52,19 @@ class Scope(NamedTuple):
     most: int
 
 
+class Part(NamedTuple):
+    """A query of a WITH: its name, its text, and from where to where in the whole that is;
+    is_read_again: more than once."""
+
+    name: str
+    text: str
+    start: int
+    end: int
+    is_read_again: bool
+
+
 NOTHING: Final = All(())
+NEVER: Final = Any((Any(()),))  # Any(()) would equal NOTHING, as tuples do
 _BEGINNING: Final = 0.3  # of a text, at most: what costs as much as the whole spares nothing
 _DEEPEST: Final = 50  # parentheses within each other
 _COMMENT: Final = re.compile(r"--[^\n]*")
@@ -113,6 +125,44 @@ def _all_parts(need: Need) -> Iterator[Need]:
             yield from _all_parts(part)
     else:
         yield need
+
+
+def needed_within(text: str, named: Mapping[str, Need]) -> Need:
+    """What a query needs where names stand for queries of a WITH."""
+    nodes = _nodes(text)
+    return NOTHING if nodes is None else _query(nodes, Scope(named, 0))
+
+
+@cache
+def parts(text: str) -> tuple[Part, ...]:
+    """The queries of the first WITH of a text in their order, none if that cannot be told."""
+    tokens = [*_TOKEN.finditer(_COMMENT.sub(lambda comment: " " * len(comment[0]), text))]
+    words = [token[0] for token in tokens]
+    if "WITH" not in words or _nodes(text) is None:
+        return ()
+    found = []
+    place = words.index("WITH") + 1
+    while True:
+        if words[place + 1 : place + 3] != ["AS", "("]:
+            return ()
+        end = _closing(words, place + 2)
+        start, stop = tokens[place + 2].end(), tokens[end].start()
+        read = [at for at in range(end, len(words)) if words[at] == words[place]]
+        times = sum(words[at - 1] in ("FROM", "JOIN") for at in read)
+        found.append(Part(words[place], text[start:stop], start, stop, times > 1))
+        if words[end + 1 : end + 2] != [","]:
+            return tuple(found)
+        place = end + 2
+
+
+def _closing(words: Sequence[str], place: int) -> int:
+    """Where the parenthesis closes that opens at a place."""
+    depth = 0
+    for at in range(place, len(words)):
+        depth += (words[at] == "(") - (words[at] == ")")
+        if not depth:
+            break
+    return at
 
 
 @cache

@@ -77,8 +77,9 @@ SELECT
   lag(p.place) OVER consumer AS place_before,
   lead(p.place) OVER consumer AS next_place,
   lag(p.available_after) OVER consumer AS available_before,
-  max(CASE WHEN p.place % 4 = 2 OR (p.place % 4 = 1 AND p.delta > 0) THEN p.place END)
-    OVER until_before AS mark_before
+  last_value(
+    CASE WHEN p.place % 4 = 2 OR (p.place % 4 = 1 AND p.delta > 0) THEN p.place END IGNORE NULLS
+  ) OVER until_before AS mark_before
 FROM permit_places AS p
 WINDOW
   consumer AS (PARTITION BY p.consumer_no ORDER BY p.place ASC, p.ts ASC NULLS LAST),

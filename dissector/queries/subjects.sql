@@ -250,19 +250,24 @@ GROUP BY t.topic_no, t.unit, t.topic, c.subscription;
 -- acked_us: when the first acknowledgement of one of its deliveries began. is_in: the entry is of the
 -- time that is selected; it may come behind it.
 SELECT
-  s.subscription_no, e.ledger_id, e.entry_id, min(s.topic_no) AS topic_no, bool_or(e.is_in) AS is_in,
-  min(e.stored_ns) AS stored_ns, min(n.capture_no) AS capture_no,
-  min(micros(d.ts)) AS delivered_us,
-  min(CASE WHEN d.outcome = 'acked' THEN micros(d.ts) + floor_div(d.ack_latency_ns, 1000) END)
-    AS acked_us
-FROM received_around AS d
-JOIN numbered_captures AS n ON n.capture = d.capture
-JOIN taking_subscriptions AS s
-  ON s.unit = n.unit AND s.topic = d.named_topic AND s.subscription = d.named_subscription
+  s.subscription_no, e.ledger_id, e.entry_id, s.topic_no, e.is_in, e.stored_ns, d.capture_no,
+  d.delivered_us, d.acked_us
+FROM (
+  SELECT
+    t.subscription_no, r.ledger_id, r.entry_id, min(n.capture_no) AS capture_no,
+    min(micros(r.ts)) AS delivered_us,
+    min(CASE WHEN r.outcome = 'acked' THEN micros(r.ts) + floor_div(r.ack_latency_ns, 1000) END)
+      AS acked_us
+  FROM received_around AS r
+  JOIN numbered_captures AS n ON n.capture = r.capture
+  JOIN taking_subscriptions AS t
+    ON t.unit = n.unit AND t.topic = r.named_topic AND t.subscription = r.named_subscription
+  GROUP BY t.subscription_no, r.ledger_id, r.entry_id
+) AS d
+JOIN taking_subscriptions AS s ON s.subscription_no = d.subscription_no
 JOIN stored_entries AS e
   ON e.topic_no = s.topic_no AND e.ledger_id = d.ledger_id AND e.entry_id = d.entry_id
-  AND floor_div(e.stored_ns, 1000) >= s.since_us
-GROUP BY s.subscription_no, e.ledger_id, e.entry_id;
+  AND floor_div(e.stored_ns, 1000) >= s.since_us;
 
 -- request_turns: a request for an id again, or a delivery of such an id, at whatever time; times in µs
 WITH asked AS (

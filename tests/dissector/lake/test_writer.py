@@ -56,6 +56,22 @@ def test_every_table_has_a_file_of_the_schema_even_without_rows(tmp_path: Path) 
         assert pq.read_schema(path).equals(arrow_schema(part.table))
 
 
+def test_rows_come_back_of_files_that_are_not_compressed(tmp_path: Path) -> None:
+    """A writer that wrote one kind writes the other next."""
+    blocks = [made_block(table, 50, seed=3) for table in TABLES]
+    for name, is_compressed in (("plain", False), ("small", True), ("again", False)):
+        with LakeWriter(tmp_path / name, is_compressed=is_compressed) as writer:
+            for block in blocks:
+                writer.write(block)
+            parts = writer.close("c-x")
+        for part in parts:
+            path = tmp_path / name / part.table / part.name
+            chunk = pq.ParquetFile(path).metadata.row_group(0).column(0)
+            assert chunk.compression == ("ZSTD" if is_compressed else "UNCOMPRESSED")
+            there = tmp_path / "plain" / part.table / part.name
+            assert pq.read_table(path).equals(pq.read_table(there))
+
+
 @pytest.mark.parametrize("table", list(TABLES))
 def test_rows_come_back_and_do_not_depend_on_how_they_came_in_blocks(
     tmp_path: Path, table: str

@@ -111,6 +111,40 @@ def test_a_query_that_begins_in_vain_is_passed_over_if_it_is_one_that_mostly_doe
         assert len(engine.asked) == len(needs)
 
 
+def test_of_large_tables_each_query_of_a_with_is_made_before_the_next() -> None:
+    engine = Engine(a=[{"k": 1}], b=[])
+    rows = known(engine)
+    rows.is_large = True
+    rows.set_count("a", 1_000_000)
+    text = """WITH c AS ( -- Some.
+  SELECT k FROM a WHERE k > {}
+),
+d AS (SELECT k + 1 AS k FROM c),
+e AS (SELECT k FROM b)
+SELECT c.k FROM c JOIN d ON d.k > c.k LEFT JOIN e ON e.k = d.k JOIN d AS f ON f.k > c.k"""
+    texts = {name: text.format(least) for name, least in (("vain", 2), ("there", 0))}
+    asked = rows.answerable(texts, dict.fromkeys(texts, NOTHING))
+    assert asked == {
+        "there": """WITH c AS (SELECT * FROM rows_made_1
+
+),
+d AS (SELECT * FROM rows_made_2),
+e AS (SELECT * FROM (SELECT k FROM b) AS nothing WHERE FALSE)
+SELECT c.k FROM c JOIN d ON d.k > c.k LEFT JOIN e ON e.k = d.k JOIN d AS f ON f.k > c.k"""
+    }
+    assert engine.tell(asked["there"]) == (1,)
+    assert rows.made() == [f"rows_made_{n}" for n in range(3)] and rows.made() == []
+    assert rows.answerable({"alone": texts["there"]}, {}) == {"alone": texts["there"]}
+
+
+def test_a_query_of_a_with_that_fails_stays_as_it_is() -> None:
+    engine = Engine(a=[{"k": 1}])
+    rows = known(engine)
+    rows.is_large = True
+    text = "WITH c AS (SELECT no_such FROM a) SELECT c.k FROM c JOIN c AS d ON d.k = c.k"
+    assert rows.answerable({"q": text}, {"q": NOTHING}) == {"q": text}
+
+
 class Counting:
     """A connection that counts the statements which it and its cursors are given."""
 

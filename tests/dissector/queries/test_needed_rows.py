@@ -19,6 +19,8 @@ from dissector.queries.needed_rows import (
     Rows,
     beginnings,
     needed,
+    needed_within,
+    parts,
     tables_in,
 )
 from tests.choosing import examples
@@ -125,6 +127,15 @@ def test_a_beginning_is_what_all_else_needs_and_no_more_of_the_text_than_a_part(
     assert _found_in(needed(text)) == ()
 
 
+def test_parts_are_the_queries_of_a_with_and_where_they_are() -> None:
+    text = f"SELECT * FROM ({_C}, -- WITH e AS ()\n{_D} SELECT d.k FROM d JOIN c ON c.k = d.k) AS q"
+    found = parts(text)
+    assert [(part.name, part.is_read_again) for part in found] == [("c", True), ("d", False)]
+    assert [text[part.start : part.end] for part in found] == [part.text for part in found]
+    assert found[0].text == "SELECT k FROM a WHERE w = 'x'"
+    assert needed_within(found[1].text, {"c": A}) == All((A, B))
+
+
 NO_QUERIES = (
     "", "(", ")", "SELECT", "SELECT k FROM", "FROM", "WITH a AS", "WITH a AS (", "WITH a",
     "SELECT k FROM a JOIN", "SELECT k FROM a AS", "(" * 9999 + "SELECT 1" + ")" * 9999,
@@ -134,7 +145,7 @@ NO_QUERIES = (
 @pytest.mark.parametrize("text", NO_QUERIES)
 def test_what_is_no_query_needs_nothing(text: str) -> None:
     assert not [rows for rows in tables_in(needed(text)) if rows != A]
-    assert not _found_in(beginnings(text))
+    assert not _found_in(beginnings(text)) and parts(text) == ()
 
 
 @pytest.mark.parametrize("seed", range(examples(4, 2)))
