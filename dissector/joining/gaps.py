@@ -2,10 +2,9 @@
 
 A row of `notices` says where bytes of a direction are missing, and by which packet that was given
 up. What the other direction said in between decides whom the hole touches; a dissection merges both
-by turns, which are packets (see stream/reassembly). A hole is revealed by the first packet behind
-it, or by the packet of the acknowledgement that proves it; all that was captured before has left
-when it is given up, unless an earlier hole of the connection, given up no sooner, held it back:
-then this one comes right behind what precedes it in its own direction.
+by turns, which are packets (see stream/reassembly). A hole has the place of the first packet behind
+it, or of the acknowledgement that proves it. Where an answer acknowledged it before, a dissection
+puts it before that answer; acknowledgements are in no row, so here it stands behind.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -82,24 +81,14 @@ beside AS (
   ASOF LEFT JOIN near AS f ON f.capture = g.capture AND f.connection_id = g.connection_id
     AND f.direction = g.direction AND g.stream_offset < f.stop
   WHERE f.frame_no IS NOT NULL OR (g.is_hole AND NOT g.goes_on)
-),
-held AS (
-  SELECT *, coalesce(revealed IS NOT NULL AND last_frame_no IS NOT NULL AND packet <= max(
-    CASE WHEN revealed IS NOT NULL THEN packet END
-  ) OVER (
-    PARTITION BY capture, connection_id ORDER BY revealed
-    RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-  ), false) AS is_held
-  FROM beside
 )
 SELECT rank, chain, read_by, direction, stream_offset, bytes,
   CASE WHEN is_hole THEN {FrameEvent.GAP} ELSE {FrameEvent.SKIPPED} END AS event_code,
   CASE WHEN coalesce(start < stream_offset AND stop >= stream_offset + coalesce(bytes, 0), false)
     THEN 0 ELSE 1 END AS frames_missing,
-  CASE WHEN is_held THEN last_packet ELSE revealed END AS turn,
-  CASE WHEN is_at_border THEN 0 WHEN is_held THEN last_frame_no WHEN revealed IS NOT NULL THEN 0
-    ELSE next_frame_no - 1 END AS frame_no
-FROM held
+  revealed AS turn,
+  CASE WHEN is_at_border OR revealed IS NOT NULL THEN 0 ELSE next_frame_no - 1 END AS frame_no
+FROM beside
 """
 
 

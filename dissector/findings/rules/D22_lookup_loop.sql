@@ -136,9 +136,7 @@ FROM (
   SELECT
     l.capture, l.client_ip, l.broker_ip, min(l.request_last_ns) AS first_ns,
     max(l.response_last_ns) AS last_ns, count(*) AS lookups,
-    count(
-      CASE WHEN l.latency_ns >= $slow_s * 1000000000 AND NOT l.tainted THEN 1 END
-    ) AS slow,
+    count(CASE WHEN l.latency_ns >= $slow_s * 1000000000 THEN 1 END) AS slow,
     count(CASE WHEN l.error_code = 'TooManyRequests' THEN 1 END) AS refused,
     max(l.latency_ns) AS slowest_ns, max_by(l.topic, l.latency_ns) AS topic,
     max_by(l.request_frame_no, l.latency_ns) AS slowest_no,
@@ -146,6 +144,7 @@ FROM (
     max(CASE WHEN l.error_code = 'TooManyRequests' THEN l.request_frame_no END) AS refused_no,
     max(CASE WHEN l.error_code = 'TooManyRequests' THEN l.response_frame_no END) AS refusal_no
   FROM lookups AS l
+  WHERE NOT l.tainted
   GROUP BY l.capture, l.client_ip, l.broker_ip
 ) AS s
 WHERE s.refused >= 1 OR (s.slow >= $slow_lookups AND s.slow >= $slow_share * s.lookups)

@@ -61,9 +61,10 @@ def joined(lake: Path, folder: Path, *, is_small: bool = True) -> dict[str, pa.T
         return closed(opened, plan, folder, is_small=is_small)
 
 
-def check(one: dict[str, pa.Table], other: dict[str, pa.Table]) -> None:
+def check(one: dict[str, pa.Table], other: dict[str, pa.Table], but: Sequence[str] = ()) -> None:
     for name in SCHEMAS:
-        mine, theirs = rows(one[name]), rows(other[name])
+        columns = [each for each in one[name].column_names if each not in but]
+        mine, theirs = rows(one[name].select(columns)), rows(other[name].select(columns))
         assert (mine - theirs, theirs - mine) == (Counter(), Counter()), name
 
 
@@ -115,13 +116,14 @@ def test_connections_that_share_nothing_are_left_as_they_are(tmp_path: Path) -> 
 
 
 def test_captures_without_events_have_their_holes_of_notices(tmp_path: Path) -> None:
+    """What acknowledges a hole is in no row of theirs: it may touch one exchange more."""
     data = read("mut-loss1-java-j24_unload.pcap")
     lake = landed(tmp_path, parts(data, cut_places(data, 2, 6)))
     new = joined(lake, tmp_path / "new")
     with open_lake(lake) as opened:
         first = opened.captures[0].capture_id
-    check(joined(as_version_2(lake, first), tmp_path / "mixed"), new)
-    check(joined(as_version_2(lake), tmp_path / "old"), new)
+    for lakes, name in ((as_version_2(lake, first), "mixed"), (as_version_2(lake), "old")):
+        check(joined(lakes, tmp_path / name), new, but=("tainted",))
 
 
 def test_every_step_is_statements_that_make_something() -> None:
