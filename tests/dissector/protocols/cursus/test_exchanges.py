@@ -22,6 +22,26 @@ def test_a_lost_answer_does_not_shift_the_others():
         assert (found[number]["outcome"], found[number]["entry_id"]) == ("ok", number - 1)
 
 
+def test_the_answer_to_a_lost_request_is_no_other_one_s():
+    """It names the batch that it stores."""
+    dialogue = Dialogue()
+    dialogue.open()
+    for number in range(6):
+        dialogue.ask(0, cursus.batch(cursus.records(1, first=number + 1)), cursus.ack(
+            number, number + 1, number + 1
+        ))  # fmt: skip
+    tape = dialogue.tapes[0]
+    batches = [at for at, each in enumerate(tape.packets) if each.payload and each.to_broker]
+    del tape.packets[batches[2]]
+    dialogue.close(0)
+    rows = dialogue.rows()["exchanges"]
+    answered = {row["sequence_id"]: row for row in rows if row["request_frame_no"]}
+    assert {row["outcome"] for row in rows if not row["request_frame_no"]} == {"orphan_response"}
+    for number in (1, 2, 4, 5, 6):
+        row = answered[number]
+        assert (row["outcome"], row["entry_id"]) == ("ok", number - 1)
+
+
 def test_a_gap_inside_of_an_answer_hides_no_other():
     """The frame that is cut is the answer of the oldest; those behind it lose nothing."""
     dialogue = Dialogue()
