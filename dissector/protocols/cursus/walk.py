@@ -89,6 +89,10 @@ def _acknowledge(context: PassContext, session: int, which: int, row: int) -> bo
     if pending.request_command[which] != BATCH:
         return False
     if context.bodies.decoded[row] == ReadBy.ACK:
+        asking = 2 * session + pending.endpoint_index[which]
+        has_hole = context.pairing.state.directions.hole_row[asking] >= 0
+        if has_hole and frames.sequence_id[row] != pending.sequence_id[which]:
+            return False
         context.state.sessions.has_stored[session] = 1
         partition = context.state.requests.partition[which]
         if partition != NULL:

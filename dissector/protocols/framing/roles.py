@@ -38,15 +38,35 @@ def settle_role(work: PassContext, connection_index: int, row: int) -> bool:
         _note_flip(state, work.out, row)
     if is_decided and known.waiting[connection_index] == 0:
         return True
+    _wait(work, connection_index, row)
+    return False
+
+
+@kernel
+def settle_event(work: PassContext, connection_index: int, row: int) -> int:
+    """The last row is an event: it stays, or waits behind frames that do, which it may tell of.
+
+    Returns:
+        Rows filled.
+    """
+    if work.state.connections.waiting[connection_index] == 0:
+        return row + 1
+    _wait(work, connection_index, row)
+    return row
+
+
+@inlined
+def _wait(work: PassContext, connection_index: int, row: int) -> None:
+    """Keep a row, and let all out where nothing more is waited for."""
+    state, known = work.state, work.state.connections
     _hold(work, connection_index, row)
     if (
-        is_decided
+        known.role[connection_index] == RoleState.DECIDED
         or known.waiting[connection_index] >= state.counters[framing_state.COUNTER_MOST_WAITING]
     ):
         decide_role_at_last(state, connection_index, work.out.release_packet[row])
     for column in range(_COLUMNS):
         work.out.matrix[column, row] = NULL
-    return False
 
 
 @inlined
@@ -75,7 +95,8 @@ def _hold(work: PassContext, connection_index: int, row: int) -> None:
             state.arena[used + index] = data[at + index]
         frames.data_offset[held] = used
         state.counters[framing_state.COUNTER_ARENA_USED] = used + out.data_bytes[row]
-    state.counters[framing_state.COUNTER_FRAME_NO] -= 1
+    if out.frame_no[row] != NULL:
+        state.counters[framing_state.COUNTER_FRAME_NO] -= 1
     if known.waiting[connection_index] == 0:
         known.first_waiting[connection_index] = held
     else:
@@ -125,8 +146,9 @@ def release_frames(work: PassContext, filled: int, limit: int) -> int:
         row = known.first_waiting[connection_index]
         for column in range(_COLUMNS):
             out.matrix[column, filled] = frames.matrix[row, column]
-        state.counters[framing_state.COUNTER_FRAME_NO] += 1
-        out.frame_no[filled] = state.counters[framing_state.COUNTER_FRAME_NO]
+        if frames.frame_no[row] != NULL:
+            state.counters[framing_state.COUNTER_FRAME_NO] += 1
+            out.frame_no[filled] = state.counters[framing_state.COUNTER_FRAME_NO]
         out.source[filled] = SOURCE_ARENA
         out.release_packet[filled] = state.counters[framing_state.COUNTER_RELEASE_PACKET]
         out.direction[filled] = direction_of(state, connection_index, frames.endpoint_index[row])

@@ -186,7 +186,7 @@ def _emit_gap(work: PassContext, index: int, direction_index: int, filled: int) 
     work.out.frames_missing[filled] = int(
         work.state.directions.mode[direction_index] != DirectionMode.CHAIN
     )
-    return Step(0, filled + 1, SplitStatus.DONE)
+    return Step(0, roles.settle_event(work, direction_index >> 1, filled), SplitStatus.DONE)
 
 
 @kernel
@@ -326,7 +326,7 @@ def _handle_bytes(
         row_output.emit_event(work, filled, index, direction_index >> 1, FrameEvent.SKIPPED)
         work.out.frame_bytes[filled] = skipped
         work.out.frames_missing[filled] = 1
-        filled += 1
+        filled = roles.settle_event(work, direction_index >> 1, filled)
     return Step(position, filled, status)
 
 
@@ -343,7 +343,7 @@ def _handle_event(
             if status != SplitStatus.REPORTED:
                 return Step(0, filled, status)
         row_output.emit_event(work, filled, index, connection_index, FrameEvent.FIN)
-        return Step(0, filled + 1, SplitStatus.DONE)
+        return Step(0, roles.settle_event(work, connection_index, filled), SplitStatus.DONE)
     if mode == DirectionMode.OPAQUE:
         return Step(0, filled, SplitStatus.DONE)
     if position < 0:  # the frame that it cuts is out

@@ -22,6 +22,28 @@ def test_a_lost_answer_does_not_shift_the_others():
         assert (found[number]["outcome"], found[number]["entry_id"]) == ("ok", number - 1)
 
 
+def test_the_answer_to_a_lost_request_is_no_other_one_s():
+    """It names the batch that it stores; the next one was on its way before it came."""
+    dialogue = Dialogue()
+    dialogue.open()
+    said = [cursus.batch(cursus.records(1, first=number + 1)) for number in range(6)]
+    answers = [cursus.ack(number, number + 1, number + 1) for number in range(6)]
+    dialogue.client(0, said[0])
+    for number in range(5):
+        dialogue.client(0, said[number + 1])
+        dialogue.broker(0, answers[number])
+    dialogue.broker(0, answers[5])
+    tape = dialogue.tapes[0]
+    batches = [at for at, each in enumerate(tape.packets) if each.payload and each.to_broker]
+    del tape.packets[batches[2]]
+    dialogue.close(0)
+    rows = dialogue.rows()["exchanges"]
+    asked = {row["sequence_id"]: row for row in rows if row["request_frame_no"]}
+    assert [row["outcome"] for row in rows if not row["request_frame_no"]] == ["orphan_response"]
+    for number in (1, 2, 4, 5, 6):
+        assert (asked[number]["outcome"], asked[number]["entry_id"]) == ("ok", number - 1)
+
+
 def test_a_gap_inside_of_an_answer_hides_no_other():
     """The frame that is cut is the answer of the oldest; those behind it lose nothing."""
     dialogue = Dialogue()

@@ -2,6 +2,8 @@
 
 import pytest
 
+from dissector.limits import NULL
+from dissector.protocols.columns import FrameEvent
 from dissector.protocols.framing.state import RoleSource
 from tests.wire.ranges import Ranges, connection_in, framed
 from tests.wire.toy import EITHER, PROVEN, SPEC, TO_BROKER, TO_CLIENT, frame
@@ -99,3 +101,29 @@ def test_the_deciding_frame_may_come_in_a_later_block():
     cut, _ = framed(SPECS, script, [1, 2, 3])
     names = ("frame_no", "direction", "release_packet", "data")
     assert whole.values(*names) == cut.values(*names)
+
+
+def test_holes_wait_with_the_frames_that_they_are_behind():
+    script = (
+        Ranges()
+        .open(from_syn=False)
+        .send(frame(PROVEN, b"a"))
+        .send(frame(PROVEN, b"b"), endpoint_index=1)
+        .send(frame(PROVEN, b"c"))
+        .send(frame(PROVEN, b"d"), endpoint_index=1)
+        .lose(9, endpoint_index=1)
+        .send(frame(PROVEN, b"e"))
+        .fin()
+        .send(frame(TO_CLIENT, b"f") + frame(PROVEN, b"g"), endpoint_index=1)
+        .close()
+    )
+    for edges in ((), range(1, 12)):
+        output, _ = framed(SPECS, script, edges)
+        told = [
+            row["data"][6:7] if row["frame_no"] > 0 else FrameEvent(row["command"]).name
+            for row in output.rows
+        ]
+        assert told == [b"a", b"b", b"c", b"d", "GAP", b"e", "FIN", b"f", b"g", "CLOSE"]
+        events = [row for row in output.rows if row["frame_no"] == NULL]
+        assert [row["direction"] for row in events] == [1, 0, 0]
+        assert [row["frames_missing"] for row in events[:1]] == [1]
