@@ -246,11 +246,12 @@ def _acknowledge(state: StreamState, direction_index: int, segment: Segment) -> 
         return True
     before = directions.acked[peer]
     gain = distance(segment.acknowledgement, sequence_at(directions.origin[peer], before))
+    target, highest = before + gain, directions.highest[peer]
+    if segment.wire_bytes and target > highest + 1:
+        return False  # it may have to wait for what it answers
     if gain > 0:
-        target = before + gain
-        highest = directions.highest[peer]
-        if target > highest + TAG_REACH_BYTES or (segment.wire_bytes and target > highest + 1):
-            return False  # data may have to wait for what it answers
+        if target > highest + TAG_REACH_BYTES:
+            return False
         directions.acked[peer] = target
         if target > highest:
             directions.acked_since[peer] = state.counters.clock[0]

@@ -269,10 +269,12 @@ def test_what_is_missing_stands_before_what_answers_it() -> None:
     ]  # fmt: skip
 
 
-def test_also_where_nothing_was_captured_behind_it() -> None:
+@pytest.mark.parametrize("acked_ms", [(), (11,)], ids=["by it", "before it"])
+def test_also_where_nothing_was_captured_behind_it(acked_ms: tuple[float, ...]) -> None:
     packets = [
         *handshake(),
         Packet(10, 0, 1001, b"abc", 5001),
+        *(Packet(ms, 1, 5001, b"", 1007) for ms in acked_ms),
         Packet(12, 1, 5001, b"answer", 1007),
         Packet(13, 0, 1007, b"", 5007),
         *ticks(15, 1000),
