@@ -599,7 +599,8 @@ SELECT a.c, a.n, CASE WHEN sought.c IS NOT NULL THEN 'seek'
     AND a.came_back))) THEN 'failover_switch'
   WHEN NOT a.has_left THEN CASE WHEN a.is_same AND sweep_requests.c IS NOT NULL THEN 'explicit'
     ELSE 'unknown' END
-  WHEN a.broker_closed THEN CASE WHEN a.may_be_sought THEN 'unknown' ELSE 'unload' END
+  WHEN a.broker_closed THEN CASE WHEN a.may_be_sought AND a.outcome_before = 'acked' THEN 'unknown'
+    ELSE 'unload' END
   WHEN a.came_back THEN 'reconnect' ELSE 'consumer_gone' END AS cause
 FROM redelivered AS a LEFT JOIN sought ON sought.c = a.c AND sought.n = a.n LEFT JOIN aborted_acks
   ON aborted_acks.c = a.c AND aborted_acks.n = a.n

@@ -98,6 +98,8 @@ def _end_of(outcome: int) -> int:
         return consumption_state.END_REQUESTED
     if outcome == enums.ACK_ROLLED_BACK:
         return consumption_state.END_ROLLED_BACK
+    if outcome == enums.ACKED:
+        return consumption_state.END_ACKED
     return consumption_state.END_OTHER
 
 

@@ -64,8 +64,10 @@ def cause_of_known(state: ConsumptionState, group: int, consumer: int, cell: int
         is_asked = owner == consumer and consumers.wants_all[consumer] == 1
         return enums.CAUSE_EXPLICIT if is_asked else enums.CAUSE_UNKNOWN
     if consumers.left_by[owner] == LeftBy.BROKER:
-        # A seek that was not captured makes the broker close it, too.
-        may_be_sought = consumers.left_gap_at[owner] >= before
+        # A seek makes the broker close it, too, and brings back what was acknowledged.
+        may_be_sought = (
+            end == consumption_state.END_ACKED and consumers.left_gap_at[owner] >= before
+        )
         return enums.CAUSE_UNKNOWN if may_be_sought else enums.CAUSE_UNLOAD
     return (
         enums.CAUSE_RECONNECT

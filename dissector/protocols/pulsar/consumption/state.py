@@ -67,9 +67,10 @@ NODE_LEVELS: Final = 11  # 6 bits of the entry id each
 ROW_BITS: Final = 20  # of a packed number: the row below, above it a serial, never used twice
 
 # How the last delivery of a cell ended.
-END_OTHER: Final = 0  # open, acked, or its consumer went
+END_OTHER: Final = 0  # open, or its consumer went
 END_REQUESTED: Final = 1
 END_ROLLED_BACK: Final = 2
+END_ACKED: Final = 3
 
 TRANSACTION_COMMITTED: Final = 0  # END_TXN.txn_action
 TRANSACTION_ABORTED: Final = 1

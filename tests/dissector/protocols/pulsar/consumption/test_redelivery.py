@@ -78,12 +78,18 @@ def last_cause(talk: Talk) -> str | None:
 
 
 @pytest.mark.parametrize(
-    ("lost_before", "lost_since", "cause"),
-    [(False, False, "unload"), (True, False, "unload"), (False, True, "unknown")],
+    ("lost_before", "is_acked", "lost_since", "cause"),
+    [
+        (False, True, False, "unload"),
+        (True, True, False, "unload"),
+        (False, False, True, "unload"),
+        (False, True, True, "unknown"),
+    ],
 )
 def test_a_close_whose_seek_may_be_lost_is_no_unload(
-    lost_before: bool, lost_since: bool, cause: str
+    lost_before: bool, is_acked: bool, lost_since: bool, cause: str
 ) -> None:
+    """What was acknowledged comes again behind a seek; behind an unload what was not."""
     talk = Talk()
     talk.connect()
     talk.subscribe(0, subscription_type=SHARED)
@@ -91,6 +97,8 @@ def test_a_close_whose_seek_may_be_lost_is_no_unload(
     if lost_before:
         talk.gap(TO_BROKER)
     talk.message(0)
+    if is_acked:
+        talk.ack(0)
     if lost_since:
         talk.gap(TO_BROKER)
     talk.broker(commands.CLOSE_CONSUMER, request_id=-1, consumer_id=0)
