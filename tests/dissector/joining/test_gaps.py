@@ -47,15 +47,17 @@ def test_a_hole_comes_with_the_packet_that_reveals_it() -> None:
     ]  # fmt: skip
 
 
-def test_a_hole_behind_another_one_leaves_with_it() -> None:
+def test_holes_that_leave_together_have_places_of_their_own() -> None:
     frames = [
         ("to_client", 1, 0, 100, 3, 3), ("to_client", 4, 150, 50, 8, 8),
         ("to_client", 7, 220, 50, 11, 11),
     ]  # fmt: skip
-    alone = [("to_client", "gap_lost", 100, 50, 20), ("to_client", "gap_lost", 200, 20, 25)]
-    assert places(frames, alone)[1] == (200, 11, 0, 1)
-    together = [("to_client", "gap_lost", 100, 50, 20), ("to_client", "gap_lost", 200, 20, 20)]
-    assert places(frames, together)[1] == (200, 8, 4, 1)
+    for packet in (20, 25):
+        notices = [
+            ("to_client", "gap_lost", 100, 50, 20),
+            ("to_client", "gap_lost", 200, 20, packet),
+        ]
+        assert places(frames, notices) == [(100, 8, 0, 1), (200, 11, 0, 1)]
 
 
 def test_inside_tls_holes_lie_where_frames_lost_bytes() -> None:
