@@ -83,7 +83,9 @@ def _note_names(run: PassContext, row: int, group: int) -> None:
     groups, frames = run.state.groups, run.frames
     topic = frames.topic[row]
     producer_name = frames.producer_name[row]
-    if topic == groups.topic[group] and producer_name == groups.producer_name[group]:
+    is_known = topic == groups.topic[group] and producer_name == groups.producer_name[group]
+    # A receipt may have told the topic, which no send had until now.
+    if is_known and (topic == NULL or groups.source[group] != ABSENT):
         return
     groups.topic[group] = topic
     groups.producer_name[group] = producer_name
