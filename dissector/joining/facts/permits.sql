@@ -2,8 +2,7 @@
 
 -- flow_frames: is_early where the broker does not know the consumer yet.
 CREATE TEMP TABLE flow_frames AS
-SELECT f.c, f.consumer_id, f.incarnation AS x, f.n, f.last_ts_ns, f.permits, f.topic,
-  f.subscription, s.opened_n,
+SELECT f.c, f.consumer_id, f.incarnation AS x, f.n, f.last_ts_ns, f.permits, s.opened_n,
   s.opened_n IS NOT NULL AND k.sees_client AND NOT coalesce(s.ready_n < f.n, false)
     AND NOT coalesce(s.message_n < f.n, false)
     AND NOT coalesce(u.client_before_spot > s.opened_n, false) AS is_early
@@ -74,7 +73,8 @@ WITH running_sums AS (
     ORDER BY n ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
 ),
 balances AS (
-  SELECT e.*, k.capture, k.connection_id, s.topic, s.subscription, s.subscription_type,
+  SELECT e.*, k.capture, k.connection_id, s.subscription, s.subscription_type,
+    CASE WHEN NOT coalesce(e.n < s.named_n, false) THEN s.topic END AS topic,
     s.opened_n IS NOT NULL AND NOT e.was_unread AND NOT coalesce(u.before_spot > s.opened_n, false)
       AND k.sees_client
       AND NOT coalesce(s.closed_n < e.n, false) AS baseline_known
