@@ -117,6 +117,7 @@ def add_connection(state: ConsumptionState, connection: int) -> int:
         if row != tables.ABSENT:
             tables.put(state.table, connection, 0, 0, TableKey.CONNECTION, row)
             connections.matrix[:, row] = 0
+            connections.is_client_missing[row] = 1  # until something for its client is seen
             connections.broker_gap_at[row] = -1
             connections.client_gap_at[row] = -1
             connections.first[row] = tables.ABSENT

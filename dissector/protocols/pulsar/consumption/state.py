@@ -179,7 +179,7 @@ class ConsumerConnections(Bundle):
     broker_gap_at, client_gap_at: frame before the last gap towards the broker or the client, -1 if
         none.
     is_broker_seen: 1 if anything towards the broker was seen.
-    is_client_missing: 1 after a CONNECT while nothing towards the client was seen.
+    is_client_missing: 1 while nothing towards the client was seen, from a CONNECT on anew.
     first, last, length: its consumers.
     """
 

@@ -451,3 +451,15 @@ def test_an_early_pong_is_not_that_of_a_later_ping_if_a_hole_hides_its_own() -> 
     talk.client(commands.PING)
     rows = [row for row in talk.rows()["exchanges"] if row["kind"] == "ping"]
     assert [row["outcome"] for row in rows] == ["unanswered_at_end", "orphan_response"]
+
+
+def test_a_receipt_whose_send_was_lost_tells_the_topic_of_those_that_wait() -> None:
+    talk = Talk()
+    talk.connect()
+    talk.subscribe()
+    talk.message(0)
+    talk.send(1, wire_producer_name="p")
+    talk.gap(TO_BROKER)
+    talk.receipt(2, entry=2)
+    (row,) = [row for row in publishes(talk) if row["request_frame_no"] is not None]
+    assert (row["topic"], row["outcome"]) == (TOPIC, "unanswered_at_end")

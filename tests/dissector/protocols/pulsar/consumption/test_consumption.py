@@ -127,6 +127,14 @@ def test_a_message_whose_size_was_not_read_makes_the_balance_unknown() -> None:
     assert rows[1]["unacked_after"] is None
 
 
+def test_a_side_that_is_not_captured_says_nothing_about_a_first_flow() -> None:
+    """Also where the capture began behind the CONNECT."""
+    talk = Talk()
+    talk.client(commands.SUBSCRIBE, request_id=1, consumer_id=0, topic=TOPIC, subscription="s")
+    talk.flow(10)
+    assert chosen(talk.rows()["permits"], *BALANCE) == [("grant", 10, None, 0, 0)]
+
+
 def test_a_refusal_shows_that_what_the_broker_says_is_captured() -> None:
     """Where its CONNECTED was lost."""
     talk = Talk()
