@@ -2,7 +2,8 @@
 -- Inputs: acks, producers, consumers.
 
 -- numbered_consumers: consumers by connection, id and incarnation. g: the group of identities, what
--- one subscription is; t: the topic; named_n: the first frame that told it of one that was met in use.
+-- one subscription is; t: the topic; named_n, told_n: the first frames that told it and the
+-- subscription of one that was met in use.
 CREATE TEMP TABLE topics AS
 SELECT row_number() OVER (ORDER BY d, topic) AS t, d, topic FROM (
   SELECT k.d, p.topic FROM producers AS p JOIN numbered_connections AS k USING (capture,
@@ -23,7 +24,7 @@ FROM (
     p.topic, t.t, p.subscription, p.subscription_type, p.name, p.opened_frame_no AS opened_n,
       CASE WHEN p.opened_frame_no <= (SELECT max(n) FROM before_end) THEN p.opened_frame_no
       ELSE o.last_packet END AS opened_packet, p.closed_by, p.refused_code, p.closed_frame_no,
-    m.named_n, lead(p.opened_frame_no) OVER (PARTITION BY k.c, p.consumer_id
+    m.named_n, m.told_n, lead(p.opened_frame_no) OVER (PARTITION BY k.c, p.consumer_id
       ORDER BY p.incarnation) AS reopened_n,
     CASE WHEN b.closed_n IS NOT NULL THEN b.closed_n WHEN p.closed_by = 'broker' THEN p.closed_frame_no WHEN r.outcome = 'ok'
       THEN r.response_frame_no ELSE lead(p.opened_frame_no) OVER (
@@ -37,8 +38,9 @@ FROM (
   LEFT JOIN before_consumers AS b ON b.chain = k.connection_id AND b.consumer_id = p.consumer_id
     AND b.x = p.incarnation
   LEFT JOIN (
-    SELECT c, consumer_id, incarnation AS x, min(n) AS named_n FROM numbered_frames
-    WHERE command IN ('MESSAGE', 'FLOW', 'SUBSCRIBE') AND topic IS NOT NULL GROUP BY ALL
+    SELECT c, consumer_id, incarnation AS x, min(n) FILTER (topic IS NOT NULL) AS named_n,
+      min(n) FILTER (subscription IS NOT NULL) AS told_n
+    FROM numbered_frames WHERE command IN ('MESSAGE', 'FLOW', 'SUBSCRIBE') GROUP BY ALL
   ) AS m ON p.opened_frame_no IS NULL AND m.c = k.c AND m.consumer_id = p.consumer_id
     AND m.x = p.incarnation
 ) AS s;
@@ -662,9 +664,11 @@ found_causes AS (
 )
 SELECT k.connection_id, d.n AS frame_no, make_timestamptz(d.last_ts_ns // 1000) AS ts,
   CASE WHEN NOT coalesce(o.end_n < s.named_n, false) THEN s.topic END AS topic,
-  s.subscription, s.subscription_type,
-  d.consumer_id, d.x AS incarnation, s.name AS consumer_name, d.ledger AS ledger_id,
-    d.entry AS entry_id, d.partition, d.batch_size,
+  CASE WHEN NOT coalesce(o.end_n < s.told_n, false) THEN s.subscription END AS subscription,
+  CASE WHEN NOT coalesce(o.end_n < s.told_n, false) THEN s.subscription_type
+    END AS subscription_type, d.consumer_id, d.x AS incarnation,
+  CASE WHEN NOT coalesce(o.end_n < s.told_n, false) THEN s.name END AS consumer_name,
+  d.ledger AS ledger_id, d.entry AS entry_id, d.partition, d.batch_size,
   d.cost AS message_count, CASE WHEN d.cost IS NOT NULL THEN greatest(d.cost
     - CASE WHEN o.outcome = 'acked' AND o.fate IS NULL THEN 0
     ELSE least(coalesce(l.messages_open, d.cost), d.cost) END, 0) END AS messages_acked,
