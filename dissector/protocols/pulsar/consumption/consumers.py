@@ -306,6 +306,17 @@ def note_gap(state: ConsumptionState, connection: int, to_broker: bool) -> None:
         tables.note_cut_walk(state.table)
 
 
+@kernel
+def take_gaps(state: ConsumptionState, row: int) -> None:
+    """A consumer that is met in use was there before: what holes of its connection hide may be its
+    own."""
+    connection_row, group = state.consumers.connection_row[row], state.consumers.group[row]
+    if connection_row == tables.ABSENT or group == tables.ABSENT:
+        return
+    gap_at = state.connections.client_gap_at[connection_row]
+    state.groups.gap_at[group] = max(state.groups.gap_at[group], gap_at)
+
+
 @inlined
 def packed_consumer(state: ConsumptionState, row: int) -> int:
     """Serial and row of a consumer in one number."""

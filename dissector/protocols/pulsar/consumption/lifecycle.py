@@ -66,6 +66,8 @@ def _learn(state: ConsumptionState, block: PassContext, row: int, consumer: int)
     consumption_consumers.learn_names(
         state, consumer, names_of(state, block.frames, row), block.is_volatile
     )
+    if state.consumers.opened_at[consumer] == 0:
+        consumption_consumers.take_gaps(state, consumer)
     if was_unknown and state.consumers.topic[consumer] != NULL:
         _identify_first(state, block, row, consumer)
 
@@ -76,9 +78,11 @@ def _meet_consumer(state: ConsumptionState, block: PassContext, row: int, consum
     frames = block.frames
     if consumer == ABSENT:
         connection, names = frames.connection_id[row], names_of(state, frames, row)
-        return consumption_consumers.add_consumer(
+        consumer = consumption_consumers.add_consumer(
             state, connection, frames.consumer_id[row], names, block.is_volatile
         )
+        consumption_consumers.take_gaps(state, consumer)
+        return consumer
     _learn(state, block, row, consumer)
     return consumer
 
