@@ -111,8 +111,8 @@ FROM numbered_frames AS f JOIN numbered_connections AS k ON k.c = f.c
 LEFT JOIN pairs AS p ON p.asked = 'ACK' AND p.c = f.c AND p.ask = f.n
 LEFT JOIN numbered_frames AS r ON r.c = p.c AND r.n = p.answer
 LEFT JOIN transactions AS e ON e.d = k.d AND e.most = f.txn_most_bits AND e.least = f.txn_least_bits
-CROSS JOIN LATERAL (SELECT r.error_code IS NOT NULL AND coalesce(r.n < e.ended_n, true)
-  AS is_refused) AS i
+CROSS JOIN LATERAL (SELECT r.error_code IS NOT NULL
+  AND coalesce(r.n < e.ended_n OR f.n > e.ended_n, true) AS is_refused) AS i
 WHERE f.command = 'ACK' AND (r.error_code IS NOT NULL OR f.txn_most_bits IS NOT NULL);
 
 -- all_ack_ids: what consumers said of entries. is_only: one that is cumulative, alone in its frame.
@@ -548,24 +548,28 @@ WITH redelivered AS (
       h.closed_by AS left_by,
     coalesce(h.ended_packet <= d.last_packet, false) AS is_cut_off, o.outcome AS last_outcome,
     d.previous_c = d.c AND b.consumer_id = d.consumer_id AND b.x = d.x AS is_same,
-    coalesce(h.closed_n < d.n, false) OR coalesce(h.closed_by = 'client'
-      AND h.closed_frame_no < d.n, false)
+    coalesce(left_n < d.n, false) OR coalesce(h.closed_by = 'client'
+      AND h.closed_frame_no < d.n AND NOT is_behind, false)
       OR coalesce(least(h.fin_packet_to_broker, h.fin_packet_to_client,
         h.ended_packet) <= d.last_packet, false) AS has_left,
     b.consumer_id = d.consumer_id AND h.name IS NOT DISTINCT FROM s.name AND s.opened_n IS NOT NULL
       AND (
-      coalesce(h.closed_n <= s.opened_n, false) OR coalesce(h.closed_by = 'client'
-        AND h.closed_frame_no <= s.opened_n, false)
+      coalesce(left_n <= s.opened_n, false) OR coalesce(h.closed_by = 'client'
+        AND h.closed_frame_no <= s.opened_n AND NOT is_behind, false)
       OR coalesce(least(h.fin_packet_to_broker, h.fin_packet_to_client,
         h.ended_packet) <= s.opened_packet, false)) AS came_back,
     coalesce(h.closed_by = 'broker' AND h.refused_code IS NULL AND h.closed_n <= d.n
-      AND NOT coalesce(h.closed_frame_no < h.closed_n, false), false) AS broker_closed,
+      AND NOT is_behind AND NOT coalesce(h.closed_frame_no < h.closed_n, false), false)
+      AS broker_closed,
     coalesce(u.broker_spot < h.closed_n, false) AS may_be_sought
   FROM received AS d JOIN received AS b ON b.c = d.previous_c AND b.n = d.previous_n
   LEFT JOIN next_hidden_acks AS u ON u.c = b.c AND u.n = b.n
   JOIN numbered_consumers AS h ON h.c = b.c AND h.consumer_id = b.consumer_id AND h.x = b.x
   JOIN numbered_consumers AS s ON s.c = d.c AND s.consumer_id = d.consumer_id AND s.x = d.x
   JOIN delivery_ends AS o ON o.c = b.c AND o.n = b.n
+  -- One that is in use behind its end, as its SUBSCRIBE was lost, goes with the next one.
+  CROSS JOIN LATERAL (SELECT coalesce(h.closed_n < b.n, false) AS is_behind,
+    CASE WHEN h.closed_n < b.n THEN h.reopened_n ELSE h.closed_n END AS left_n) AS i
 ),
 sought AS (
   SELECT DISTINCT a.c, a.n FROM redelivered AS a JOIN seeks AS k ON k.g = a.g AND k.n > a.previous_n
@@ -647,7 +651,8 @@ GROUP BY p.c, p.n;
 CREATE TEMP TABLE new_deliveries AS
 WITH group_gaps AS (
   SELECT s.g, min(u.spot) AS spot FROM hidden_acks AS u JOIN numbered_consumers AS s ON s.c = u.c
-    WHERE u.direction <> 'to_broker' GROUP BY s.g
+    -- Before a consumer was opened nothing came to it.
+    WHERE u.direction <> 'to_broker' AND coalesce(u.spot > s.opened_n, true) GROUP BY s.g
 ),
 found_causes AS (
   SELECT d.c, d.n, CASE WHEN e.n IS NOT NULL THEN e.redelivery_cause WHEN y.cause IS NOT NULL
