@@ -16,7 +16,9 @@ from tests.dissector.joining.cutting import closed, land, parts, planned
 from tests.dissector.joining.test_closing import rows_of
 from tests.dissector.joining.test_increments import all_touched, closed_in_increments
 from tests.dissector.joining.test_increments import rows_of as in_tables
+from tests.hard.damage import Tap
 from tests.hard.tape import capture
+from tests.oracle import batches
 from tests.oracle.batches import records
 from tests.oracle.conversations import tables_of
 from tests.oracle.facts import Oracle
@@ -28,6 +30,18 @@ def test_any_acks_of_a_batch_have_the_rows_of_the_oracle(seed: int) -> None:
     content = capture(records(seed, 40, (12, 30, 80)[seed % 3]))
     oracle = Oracle(tables_of({"batches": (content, ())}))
     assert oracle.differences() == [] and oracle.rows("deliveries") > 60
+
+
+@pytest.mark.parametrize("seed", range(examples(40, 4)))
+def test_any_acks_of_a_batch_that_lost_packets_have_the_rows_of_the_oracle(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On one connection: of several, one that waits at a hole comes late to what others say."""
+    monkeypatch.setattr(batches, "TYPES", ("Exclusive",))
+    monkeypatch.setattr(batches, "KINDS", [kind for kind in batches.KINDS if kind != "hang up"])
+    content = capture(records(seed, 1, (12, 30, 80)[seed % 3]))
+    content = Tap.read(content).without((0.03, 0.1)[seed % 2], seed).bytes()
+    assert Oracle(tables_of({"batches": (content, ())})).differences() == []
 
 
 @pytest.mark.parametrize("seed", range(examples(20, 2)))

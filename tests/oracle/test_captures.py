@@ -19,11 +19,10 @@ from tests.oracle.known import IN_LOSSY, IN_SAMPLES, NOT_MADE, Known
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
 SAMPLES = sorted(CAPTURES.glob("*/*.pcap*"))
-# Of each third capture a hundredth of the packets is left out.
+# Of each third capture some of the packets are left out: see IN_LOSSY.
 DAMAGED = [
     path for path in SAMPLES if path.read_bytes()[:4] in (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1")
 ][::3]
-LOST = 0.01
 RIGHT = " java-j12_nack.pcap"
 Tables = dict[str, pa.Table]
 
@@ -59,13 +58,16 @@ def test_every_sample_has_the_rows_of_the_oracle(samples: tuple[Tables, Oracle])
     assert min(oracle.rows(table) for table in KEYS) > 10_000
 
 
-def test_captures_that_lost_packets_have_the_rows_of_the_oracle(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", IN_LOSSY)
+def test_captures_that_lost_packets_have_the_rows_of_the_oracle(
+    lost: float, tmp_path: Path
+) -> None:
     paths = []
     for path in DAMAGED:
-        tap = Tap.read(path.read_bytes()).without(LOST, zlib.crc32(path.name.encode()))
+        tap = Tap.read(path.read_bytes()).without(lost, zlib.crc32(path.name.encode()))
         paths.append(tmp_path / path.name)
         paths[-1].write_bytes(tap.bytes())
-    check(Oracle(dissected(paths)), IN_LOSSY)
+    check(Oracle(dissected(paths)), IN_LOSSY[lost])
 
 
 def test_columns_that_the_oracle_does_not_make_are_listed(samples: tuple[Tables, Oracle]) -> None:

@@ -1,11 +1,13 @@
 """Conversations of any kind, cut anywhere, against the oracle."""
 
 import random
+from collections.abc import Collection
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.choosing import examples
+from tests.hard.damage import Tap
 from tests.oracle.conversations import CONSUMERS, KINDS, Conversation, Step, tables_of
 from tests.oracle.facts import KEYS, Oracle
 
@@ -44,3 +46,19 @@ def test_a_long_conversation_has_rows_of_every_kind() -> None:
     oracle = Oracle(tables_of({"long": (Conversation(script, "Shared").records(), [])}))
     assert oracle.differences() == []
     assert min(oracle.rows(table) for table in KEYS) > 100
+
+
+def test_conversations_that_lost_packets_have_the_rows_of_the_oracle() -> None:
+    """Without pings: of two that wait before a hole the oracle has the answer for the first."""
+    chance = random.Random(2)
+    kinds = [kind for kind in KINDS if kind != "ping"]
+    captures: dict[str, tuple[bytes, Collection[int]]] = {}
+    for number in range(examples(200, 40)):
+        script = [
+            Step(chance.choice(kinds), chance.randrange(CONSUMERS), chance.randrange(8))
+            for _ in range(chance.choice((10, 30, 70)))
+        ]
+        records = Conversation(script, chance.choice(("Shared", "Exclusive"))).records()
+        content = Tap.read(records).without(chance.choice((0.03, 0.1)), number).bytes()
+        captures[f"conversation {number}"] = content, ()
+    assert Oracle(tables_of(captures)).differences() == []

@@ -2,7 +2,8 @@
 -- Inputs: acks, producers, consumers.
 
 -- numbered_consumers: consumers by connection, id and incarnation. g: the group of identities, what
--- one subscription is; t: the topic.
+-- one subscription is; t: the topic; named_n, told_n: the first frames that told it and the
+-- subscription of one that was met in use.
 CREATE TEMP TABLE topics AS
 SELECT row_number() OVER (ORDER BY d, topic) AS t, d, topic FROM (
   SELECT k.d, p.topic FROM producers AS p JOIN numbered_connections AS k USING (capture,
@@ -23,6 +24,8 @@ FROM (
     p.topic, t.t, p.subscription, p.subscription_type, p.name, p.opened_frame_no AS opened_n,
       CASE WHEN p.opened_frame_no <= (SELECT max(n) FROM before_end) THEN p.opened_frame_no
       ELSE o.last_packet END AS opened_packet, p.closed_by, p.refused_code, p.closed_frame_no,
+    m.named_n, m.told_n, lead(p.opened_frame_no) OVER (PARTITION BY k.c, p.consumer_id
+      ORDER BY p.incarnation) AS reopened_n,
     CASE WHEN b.closed_n IS NOT NULL THEN b.closed_n WHEN p.closed_by = 'broker' THEN p.closed_frame_no WHEN r.outcome = 'ok'
       THEN r.response_frame_no ELSE lead(p.opened_frame_no) OVER (
       PARTITION BY k.c, p.consumer_id ORDER BY p.incarnation) END AS closed_n
@@ -34,6 +37,12 @@ FROM (
   LEFT JOIN numbered_frames AS o ON o.c = k.c AND o.n = p.opened_frame_no
   LEFT JOIN before_consumers AS b ON b.chain = k.connection_id AND b.consumer_id = p.consumer_id
     AND b.x = p.incarnation
+  LEFT JOIN (
+    SELECT c, consumer_id, incarnation AS x, min(n) FILTER (topic IS NOT NULL) AS named_n,
+      min(n) FILTER (subscription IS NOT NULL) AS told_n
+    FROM numbered_frames WHERE command IN ('MESSAGE', 'FLOW', 'SUBSCRIBE') GROUP BY ALL
+  ) AS m ON p.opened_frame_no IS NULL AND m.c = k.c AND m.consumer_id = p.consumer_id
+    AND m.x = p.incarnation
 ) AS s;
 
 -- received: the messages that came. previous_n, next_n: the same entry to the same subscription
@@ -102,8 +111,8 @@ FROM numbered_frames AS f JOIN numbered_connections AS k ON k.c = f.c
 LEFT JOIN pairs AS p ON p.asked = 'ACK' AND p.c = f.c AND p.ask = f.n
 LEFT JOIN numbered_frames AS r ON r.c = p.c AND r.n = p.answer
 LEFT JOIN transactions AS e ON e.d = k.d AND e.most = f.txn_most_bits AND e.least = f.txn_least_bits
-CROSS JOIN LATERAL (SELECT r.error_code IS NOT NULL AND coalesce(r.n < e.ended_n, true)
-  AS is_refused) AS i
+CROSS JOIN LATERAL (SELECT r.error_code IS NOT NULL
+  AND coalesce(r.n < e.ended_n OR f.n > e.ended_n, true) AS is_refused) AS i
 WHERE f.command = 'ACK' AND (r.error_code IS NOT NULL OR f.txn_most_bits IS NOT NULL);
 
 -- all_ack_ids: what consumers said of entries. is_only: one that is cumulative, alone in its frame.
@@ -466,12 +475,14 @@ WHERE s.n IS NULL GROUP BY w.c, w.n;
 -- delivery_ends: every delivery with its end, also where only its consumer or connection ended it.
 CREATE TEMP TABLE delivery_ends AS
 WITH closed_deliveries AS (
+  -- One that is in use behind its end, as its SUBSCRIBE was lost, ends with the next one.
   SELECT d.c, d.n, d.consumer_id, d.x, e.end_c, CASE WHEN s.closed_n > d.n THEN s.closed_n
-    END AS closed_n, e.end_n, s.ended_packet,
+    WHEN s.closed_n < d.n AND s.reopened_n > d.n THEN s.reopened_n END AS closed_n, e.end_n,
+    s.ended_packet,
     CASE WHEN e.end_n IS NOT NULL AND (s.closed_n IS NULL OR s.closed_n < d.n
       OR e.end_n < s.closed_n) AND NOT coalesce(a.last_packet > s.ended_packet, false)
       THEN e.outcome END AS outcome,
-    CASE WHEN s.closed_n > d.n OR (s.closed_by = 'client' AND s.closed_n IS NULL
+    CASE WHEN greatest(s.closed_n, s.reopened_n) > d.n OR (s.closed_by = 'client' AND s.closed_n IS NULL
       AND s.ended <> 'capture_end') THEN 'consumer_closed'
       WHEN s.ended = 'capture_end' THEN 'unacked_at_end' ELSE 'conn_closed' END AS otherwise,
     s.sees_broker, u.broker_spot, e.fate
@@ -537,24 +548,28 @@ WITH redelivered AS (
       h.closed_by AS left_by,
     coalesce(h.ended_packet <= d.last_packet, false) AS is_cut_off, o.outcome AS last_outcome,
     d.previous_c = d.c AND b.consumer_id = d.consumer_id AND b.x = d.x AS is_same,
-    coalesce(h.closed_n < d.n, false) OR coalesce(h.closed_by = 'client'
-      AND h.closed_frame_no < d.n, false)
+    coalesce(left_n < d.n, false) OR coalesce(h.closed_by = 'client'
+      AND h.closed_frame_no < d.n AND NOT is_behind, false)
       OR coalesce(least(h.fin_packet_to_broker, h.fin_packet_to_client,
         h.ended_packet) <= d.last_packet, false) AS has_left,
     b.consumer_id = d.consumer_id AND h.name IS NOT DISTINCT FROM s.name AND s.opened_n IS NOT NULL
       AND (
-      coalesce(h.closed_n <= s.opened_n, false) OR coalesce(h.closed_by = 'client'
-        AND h.closed_frame_no <= s.opened_n, false)
+      coalesce(left_n <= s.opened_n, false) OR coalesce(h.closed_by = 'client'
+        AND h.closed_frame_no <= s.opened_n AND NOT is_behind, false)
       OR coalesce(least(h.fin_packet_to_broker, h.fin_packet_to_client,
         h.ended_packet) <= s.opened_packet, false)) AS came_back,
     coalesce(h.closed_by = 'broker' AND h.refused_code IS NULL AND h.closed_n <= d.n
-      AND NOT coalesce(h.closed_frame_no < h.closed_n, false), false) AS broker_closed,
+      AND NOT is_behind AND NOT coalesce(h.closed_frame_no < h.closed_n, false), false)
+      AS broker_closed,
     coalesce(u.broker_spot < h.closed_n, false) AS may_be_sought
   FROM received AS d JOIN received AS b ON b.c = d.previous_c AND b.n = d.previous_n
   LEFT JOIN next_hidden_acks AS u ON u.c = b.c AND u.n = b.n
   JOIN numbered_consumers AS h ON h.c = b.c AND h.consumer_id = b.consumer_id AND h.x = b.x
   JOIN numbered_consumers AS s ON s.c = d.c AND s.consumer_id = d.consumer_id AND s.x = d.x
   JOIN delivery_ends AS o ON o.c = b.c AND o.n = b.n
+  -- One that is in use behind its end, as its SUBSCRIBE was lost, goes with the next one.
+  CROSS JOIN LATERAL (SELECT coalesce(h.closed_n < b.n, false) AS is_behind,
+    CASE WHEN h.closed_n < b.n THEN h.reopened_n ELSE h.closed_n END AS left_n) AS i
 ),
 sought AS (
   SELECT DISTINCT a.c, a.n FROM redelivered AS a JOIN seeks AS k ON k.g = a.g AND k.n > a.previous_n
@@ -637,7 +652,8 @@ GROUP BY p.c, p.n;
 CREATE TEMP TABLE new_deliveries AS
 WITH group_gaps AS (
   SELECT s.g, min(u.spot) AS spot FROM hidden_acks AS u JOIN numbered_consumers AS s ON s.c = u.c
-    WHERE u.direction <> 'to_broker' GROUP BY s.g
+    -- Before a consumer was opened nothing came to it.
+    WHERE u.direction <> 'to_broker' AND coalesce(u.spot > s.opened_n, true) GROUP BY s.g
 ),
 found_causes AS (
   SELECT d.c, d.n, CASE WHEN e.n IS NOT NULL THEN e.redelivery_cause WHEN y.cause IS NOT NULL
@@ -652,26 +668,33 @@ found_causes AS (
   LEFT JOIN before_frames AS e ON e.n = d.n AND e.is_open
   WHERE NOT d.is_past
 )
-SELECT k.connection_id, d.n AS frame_no, make_timestamptz(d.last_ts_ns // 1000) AS ts, s.topic,
-  s.subscription, s.subscription_type,
-  d.consumer_id, d.x AS incarnation, s.name AS consumer_name, d.ledger AS ledger_id,
-    d.entry AS entry_id, d.partition, d.batch_size,
-  d.cost AS message_count, greatest(d.cost - CASE WHEN o.outcome = 'acked' AND o.fate IS NULL THEN 0
-    ELSE least(coalesce(l.messages_open, d.cost), d.cost) END, 0) AS messages_acked,
+SELECT k.connection_id, d.n AS frame_no, make_timestamptz(d.last_ts_ns // 1000) AS ts,
+  CASE WHEN NOT coalesce(o.end_n < s.named_n, false) THEN s.topic END AS topic,
+  CASE WHEN NOT coalesce(o.end_n < s.told_n, false) THEN s.subscription END AS subscription,
+  CASE WHEN NOT coalesce(o.end_n < s.told_n, false) THEN s.subscription_type
+    END AS subscription_type, d.consumer_id, d.x AS incarnation,
+  CASE WHEN NOT coalesce(o.end_n < s.told_n, false) THEN s.name END AS consumer_name,
+  d.ledger AS ledger_id, d.entry AS entry_id, d.partition, d.batch_size,
+  d.cost AS message_count, CASE WHEN d.cost IS NOT NULL THEN greatest(d.cost
+    - CASE WHEN o.outcome = 'acked' AND o.fate IS NULL THEN 0
+    ELSE least(coalesce(l.messages_open, d.cost), d.cost) END, 0) END AS messages_acked,
   d.ack_set, coalesce(d.redelivery_count, 0) AS redelivery_count,
   y.cause IS NOT NULL AS is_redelivered, y.cause AS redelivery_cause,
   y.previous_n AS previous_frame_no, coalesce(o.fate, o.outcome) AS outcome,
   CASE WHEN o.outcome IN ('acked', 'discarded') THEN o.end_n
     WHEN o.outcome IN ('ack_refused', 'ack_rolled_back') THEN o.refused_n END AS ack_frame_no,
-  CASE WHEN o.outcome = 'acked' AND o.fate IS NULL AND d.has_id AND a.first_ts_ns >= d.last_ts_ns
+  CASE WHEN o.outcome = 'acked' AND o.fate IS NULL AND had_id AND a.first_ts_ns >= d.last_ts_ns
     THEN a.first_ts_ns - d.last_ts_ns END AS ack_latency_ns,
-  CASE WHEN d.has_id AND d.last_ts_ns >= coalesce(p.sent_ns, v.sent_ns)
+  CASE WHEN had_id AND d.last_ts_ns >= coalesce(p.sent_ns, v.sent_ns)
     THEN d.last_ts_ns - coalesce(p.sent_ns, v.sent_ns) END AS publish_to_delivery_ns,
   d.deliver_at_ms, d.checksum, d.crc32c_stored,
   y.previous_connection_id, k.capture
 FROM received AS d JOIN numbered_connections AS k ON k.c = d.c JOIN numbered_consumers AS s
   ON s.c = d.c AND s.consumer_id = d.consumer_id AND s.x = d.x
 JOIN delivery_ends AS o ON o.c = d.c AND o.n = d.n JOIN found_causes AS y ON y.c = d.c AND y.n = d.n
+-- The entry 0:0 of a topic that is not known yet may be any.
+CROSS JOIN LATERAL (SELECT d.has_id AND NOT (d.ledger = 0 AND d.entry = 0
+  AND coalesce(o.end_n < s.named_n, false)) AS had_id) AS i
 LEFT JOIN numbered_frames AS a ON a.command = 'ACK' AND a.c = o.end_c AND a.n = o.end_n
 LEFT JOIN left_over AS l ON l.c = d.c AND l.n = d.n
 -- Its receipt counts until the delivery has ended; where the ack is answered, until then.

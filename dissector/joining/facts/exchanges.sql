@@ -69,6 +69,24 @@ LEFT JOIN requests_and_answers AS r ON r.c = q.c AND r.id = q.id AND r.asked = q
 WHERE g.asked IS NULL AND g.step = -1 AND r.n IS NULL
 GROUP BY g.c, g.n;
 
+-- turns: how many holes were before the last request of those that are answered in turn: behind a
+-- hole a new one leaves those before it, whose answers it may hide, to themselves.
+CREATE TEMP TABLE turns AS
+WITH in_turn AS (
+  SELECT c, asked, side, n, step FROM requests_and_answers
+  WHERE pairing = 'turn' AND asked <> 'CONNECT'
+),
+line AS (
+  SELECT *, count(*) FILTER (step = 0) OVER (PARTITION BY c, asked, side ORDER BY n) AS holes FROM (
+    FROM in_turn
+    UNION ALL
+    SELECT h.c, t.asked, t.side, h.spot, 0 FROM hidden_answers AS h
+    JOIN (SELECT DISTINCT c, asked, side FROM in_turn) AS t ON t.c = h.c AND h.direction <> t.side
+  )
+)
+SELECT c, n, step, max(CASE step WHEN 1 THEN holes END) OVER (
+  PARTITION BY c, asked, side ORDER BY n) AS holes FROM line;
+
 -- marks: all that asks (step 1) and all that answers (-1), by the key under which they find each
 -- other; what SUCCESS answers has one key for each id.
 CREATE TEMP VIEW marks AS
@@ -80,9 +98,11 @@ FROM numbered_frames AS f WHERE command IN ('SEND', 'SEND_RECEIPT', 'SEND_ERROR'
 UNION ALL
 SELECT t.c, CASE WHEN coalesce(t.asked, g.asked) IN (SELECT command FROM request_commands
     WHERE answer = 'SUCCESS') THEN 'SUCCESS' ELSE coalesce(t.asked, g.asked, t.command) END, CASE t.side WHEN 'to_broker' THEN 0 ELSE 1 END,
-  CASE WHEN g.asked = 'CONNECT' THEN 0 ELSE t.id END, 0, t.n, t.step, t.last_ts_ns
+  CASE WHEN g.asked = 'CONNECT' THEN 0 ELSE t.id END, coalesce(o.holes, 0), t.n, t.step,
+  t.last_ts_ns
 FROM requests_and_answers AS t LEFT JOIN generic_answers AS g ON g.c = t.c AND g.n = t.n
-  AND t.asked IS NULL;
+  AND t.asked IS NULL
+LEFT JOIN turns AS o ON o.c = t.c AND o.n = t.n AND o.step = t.step;
 
 -- pairing_keys: the marks of each key; nearly all have one request and then one answer.
 CREATE TEMP TABLE pairing_keys AS
@@ -135,7 +155,8 @@ SELECT s.c, 'SEND', s.a, s.b, s.x, s.n, -1, f.last_ts_ns FROM other_keys AS s
 
 -- early_answers: an answer that was captured shortly before its request: nothing waits for it
 -- (waits, the balance of its key,
--- falls below all before), and the request comes next.
+-- falls below all before), and the request comes next. Time is the largest stamp so far: bytes behind
+-- a hole may come late.
 CREATE TEMP TABLE early_answers AS
 WITH running_balances AS (
   SELECT *, sum(step) OVER (PARTITION BY c, asked, a, b, x ORDER BY n) AS waits FROM queued_marks
@@ -146,10 +167,30 @@ lowest_balances AS (
     lead(step) OVER later AS next_step, lead(n) OVER later AS ask,
       lead(last_ts_ns) OVER later AS ask_ts_ns
   FROM running_balances WINDOW later AS (PARTITION BY c, asked, a, b, x ORDER BY n)
+),
+near AS (
+  SELECT k.capture, b.* FROM lowest_balances AS b JOIN numbered_connections AS k USING (c)
+  WHERE step = -1 AND waits < least(before, 0) AND next_step = 1
+    AND ask_ts_ns <= b.last_ts_ns + 200000000
+),
+-- Where one before it had the same key and may lie in a hole, it is that one's answer.
+lost AS (
+  SELECT b.c, b.n FROM near AS b JOIN numbered_frames AS q ON q.c = b.c AND q.n = b.ask
+  JOIN hidden_answers AS h ON h.c = b.c AND h.direction IS DISTINCT FROM CASE q.direction
+    WHEN 'to_broker' THEN 'to_client' ELSE 'to_broker' END AND h.spot < b.ask
+  WHERE b.asked IN ('PING', 'AUTH_CHALLENGE', 'CONNECT') OR q.chunk_id > 0
+  GROUP BY b.c, b.n HAVING max(h.spot) < b.n
+),
+stamps AS (
+  SELECT k.capture, f.n, max(f.last_ts_ns) OVER (PARTITION BY k.capture ORDER BY f.n) AS now_ns
+  FROM numbered_frames AS f JOIN numbered_connections AS k USING (c)
+  WHERE k.capture IN (SELECT capture FROM near)
 )
-SELECT c, asked, a, b, x, n AS answer, ask FROM lowest_balances
-WHERE step = -1 AND waits < least(before, 0) AND next_step = 1
-  AND ask_ts_ns <= last_ts_ns + 200000000;
+SELECT c, asked, a, b, x, b.n AS answer, ask FROM near AS b
+JOIN stamps AS s ON s.capture = b.capture AND s.n = b.n
+JOIN stamps AS t ON t.capture = b.capture AND t.n = b.ask
+ANTI JOIN lost AS o ON o.c = b.c AND o.n = b.n
+WHERE t.now_ns <= s.now_ns + 200000000;
 
 -- queue_places: first in, first out. An answer when nothing waits is an orphan: the lowest that the
 -- balance ever was
@@ -254,6 +295,12 @@ LEFT JOIN (SELECT DISTINCT c, producer_id, incarnation FROM numbered_frames AS f
   JOIN numbered_connections AS k ON k.connection_id = b.chain) AS u
   ON u.c = k.c AND u.producer_id = p.producer_id AND u.incarnation = p.incarnation;
 
+-- late_topics: of producers with sends before their topic was known what was told of it later.
+CREATE TEMP TABLE late_topics AS
+SELECT c, producer_id AS a, incarnation AS x, arg_max(topic, n) AS topic FROM numbered_frames
+WHERE command IN ('SEND', 'SEND_RECEIPT', 'SEND_ERROR') AND producer_id IS NOT NULL
+GROUP BY ALL HAVING bool_or(command = 'SEND' AND topic IS NULL);
+
 -- clock: the largest stamp so far, by the frame at which it was reached, where it decides something.
 CREATE TEMP TABLE clock AS
 WITH running_stamps AS (
@@ -297,7 +344,8 @@ paired_frames AS (
     q.command AS request_command, r.command AS response_command, r.error_code, r.error_text,
       r.detail AS r_detail,
     CASE WHEN p.asked = 'SEND' OR q.n IS NULL OR r.n < q.n THEN coalesce(CASE WHEN r.n < q.n
-      THEN q.topic ELSE r.topic END, q.topic) ELSE coalesce(r.topic, q.topic) END AS topic,
+      THEN q.topic ELSE r.topic END, q.topic, y.topic) ELSE coalesce(r.topic, q.topic)
+      END AS topic,
     CASE WHEN q.n IS NULL THEN r.subscription ELSE q.subscription END AS subscription,
     CASE WHEN q.n IS NULL THEN r.producer_name WHEN p.asked = 'SEND' THEN q.producer_name
       ELSE coalesce(r.producer_name, q.producer_name) END AS producer_name,
@@ -329,6 +377,8 @@ paired_frames AS (
   LEFT JOIN outstanding_sends AS w ON w.c = p.c AND w.n = p.ask
   LEFT JOIN before_frames AS b ON b.n = p.ask
   LEFT JOIN next_hidden_answers AS a ON a.c = p.c AND a.n = p.ask
+  LEFT JOIN late_topics AS y ON p.asked = 'SEND' AND p.answer IS NULL AND y.c = p.c AND y.a = p.a
+    AND y.x = p.x
   LEFT JOIN shadowed_orphans AS e ON e.c = p.c AND e.answer = p.answer
   LEFT JOIN reopened_producers AS o ON p.asked = 'SEND' AND p.answer IS NULL AND o.c = p.c
     AND o.a = p.a AND o.x = p.x

@@ -1,10 +1,16 @@
 -- new_permits: what changes a balance of permits, with the balance behind it.
 
+-- heard: of connections that are seen from their start, the first frame to the client.
+CREATE TEMP TABLE heard AS
+SELECT c, min(n) FILTER (command = 'CONNECT') AS connect_n,
+  min(n) FILTER (direction = 'to_client') AS n
+FROM numbered_frames GROUP BY c HAVING bool_or(command = 'CONNECT');
+
 -- flow_frames: is_early where the broker does not know the consumer yet.
 CREATE TEMP TABLE flow_frames AS
-SELECT f.c, f.consumer_id, f.incarnation AS x, f.n, f.last_ts_ns, f.permits, f.topic,
-  f.subscription, s.opened_n,
+SELECT f.c, f.consumer_id, f.incarnation AS x, f.n, f.last_ts_ns, f.permits, s.opened_n,
   s.opened_n IS NOT NULL AND k.sees_client AND NOT coalesce(s.ready_n < f.n, false)
+    AND NOT coalesce(h.connect_n < f.n AND coalesce(h.n > f.n, true), false)
     AND NOT coalesce(s.message_n < f.n, false)
     AND NOT coalesce(u.client_before_spot > s.opened_n, false) AS is_early
 FROM numbered_frames AS f JOIN numbered_connections AS k ON k.c = f.c
@@ -19,7 +25,7 @@ JOIN (SELECT s.c, s.consumer_id, s.x, s.opened_n, max(p.ready_frame_no) AS ready
     AND b.x = s.x
   GROUP BY s.c, s.consumer_id, s.x, s.opened_n) AS s ON s.c = f.c AND s.consumer_id = f.consumer_id
     AND s.x = f.incarnation
-LEFT JOIN next_hidden_acks AS u ON u.c = f.c AND u.n = f.n
+LEFT JOIN next_hidden_acks AS u ON u.c = f.c AND u.n = f.n LEFT JOIN heard AS h ON h.c = f.c
 WHERE f.command = 'FLOW' AND f.consumer_id IS NOT NULL;
 
 -- part_changes: how acks of parts, and those that are undone, change what a consumer holds of a
@@ -74,13 +80,17 @@ WITH running_sums AS (
     ORDER BY n ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
 ),
 balances AS (
-  SELECT e.*, k.capture, k.connection_id, s.topic, s.subscription, s.subscription_type,
+  SELECT e.*, k.capture, k.connection_id,
+    CASE WHEN NOT coalesce(e.n < s.named_n, false) THEN s.topic END AS topic,
+    CASE WHEN NOT coalesce(e.n < s.told_n, false) THEN s.subscription END AS subscription,
+    CASE WHEN NOT coalesce(e.n < s.told_n, false) THEN s.subscription_type END
+      AS subscription_type,
     s.opened_n IS NOT NULL AND NOT e.was_unread AND NOT coalesce(u.before_spot > s.opened_n, false)
-      AND k.sees_client
+      AND k.sees_client AND NOT coalesce(h.connect_n < e.n AND coalesce(h.n > e.n, true), false)
       AND NOT coalesce(s.closed_n < e.n, false) AS baseline_known
   FROM running_sums AS e JOIN numbered_connections AS k ON k.c = e.c JOIN numbered_consumers AS s
     ON s.c = e.c AND s.consumer_id = e.consumer_id AND s.x = e.x
-  LEFT JOIN next_hidden_acks AS u ON u.c = e.c AND u.n = e.n
+  LEFT JOIN next_hidden_acks AS u ON u.c = e.c AND u.n = e.n LEFT JOIN heard AS h ON h.c = e.c
   WHERE e.event IS NOT NULL
 )
 SELECT connection_id, consumer_id, x AS incarnation, n AS frame_no,

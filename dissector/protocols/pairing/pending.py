@@ -218,6 +218,9 @@ def _early_of(run: PassContext, row: int, value: int, extra: int, entry: int) ->
     group = state.connections.requests[state.groups.connection[pending.group[row]]]
     key = pending.key_kind[row] + pairing_state.FOR_EARLY
     unmatched = find(state.table, key, group, value, extra)
+    # Where one before it had the same key and may lie in a hole, it is that one's answer.
+    shares_key = pending.key_kind[row] == KeyKind.TURN or pending.chunk_id[row] > 0
+    hole = state.directions.hole_row[rows.direction_of(state, row) + pending.endpoint_index[row]]
     for _ in range(MAX_CHAIN_STEPS):
         if unmatched == ABSENT:
             return ABSENT
@@ -228,6 +231,7 @@ def _early_of(run: PassContext, row: int, value: int, extra: int, entry: int) ->
         is_pair = run.rules.may_answer[pending.request_command[row], answer] == 1
         if pending.list[row] == pairing_state.SENDS:
             is_pair &= pending.incarnation[unmatched] == pending.incarnation[row]
+        is_pair &= not (shares_key and 0 <= hole < pending.row[unmatched])
         if is_pair and (entry == NULL or is_of_entry):
             return int(unmatched)
         unmatched = state.chain_links.next[unmatched]

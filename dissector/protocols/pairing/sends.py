@@ -83,7 +83,9 @@ def _note_names(run: PassContext, row: int, group: int) -> None:
     groups, frames = run.state.groups, run.frames
     topic = frames.topic[row]
     producer_name = frames.producer_name[row]
-    if topic == groups.topic[group] and producer_name == groups.producer_name[group]:
+    is_known = topic == groups.topic[group] and producer_name == groups.producer_name[group]
+    # A receipt may have told the topic, which no send had until now.
+    if is_known and (topic == NULL or groups.source[group] != ABSENT):
         return
     groups.topic[group] = topic
     groups.producer_name[group] = producer_name
@@ -149,6 +151,10 @@ def handle_send_answer(run: PassContext, row: int, connection: int) -> None:
         return
     group = connections.group_of(state, connection, producer_id)
     send = _send_of(run, row, group)
+    groups = state.groups
+    is_of_group = send != ABSENT or groups.incarnation[group] == frames.incarnation[row]
+    if groups.topic[group] == NULL and is_of_group:
+        groups.topic[group] = frames.topic[row]
     if send == ABSENT:
         unmatched = pending.keep_unmatched(run, row, connection, rows.outcome_of(run, row))
         state.pending.sequence_id[unmatched] = sequence_id
@@ -156,9 +162,6 @@ def handle_send_answer(run: PassContext, row: int, connection: int) -> None:
             state.pending.highest_sequence_id[unmatched] = frames.highest_sequence_id[row]
         pending.into_chain(state, unmatched, KeyKind.SEND, sequence_id, producer_id)
         return
-    groups = state.groups
-    if groups.topic[group] != frames.topic[row] and groups.topic[group] == NULL:
-        groups.topic[group] = frames.topic[row]
     pending.set_answered(run, row, send)
     rows.take_answer(run, row, send, rows.outcome_of(run, row))
     rows.write(run, send)

@@ -103,9 +103,10 @@ def _is_all(run: PassContext, row: int, connection: int, request: int) -> bool:
         return False
     if frames.handle_kind[row] == commands.PRODUCER_SUBJECT:
         _handle_lifecycle(run, row, connection)
-    if command == commands.PRODUCER_SUCCESS and frames.is_ready[row] == 0 and request != ABSENT:
-        pending.set_answered(run, row, request)  # another answer follows
-        return True
+    if command == commands.PRODUCER_SUCCESS and frames.is_ready[row] == 0:
+        if request != ABSENT:
+            pending.set_answered(run, row, request)
+        return True  # another answer follows
     is_close = command in (commands.CLOSE_PRODUCER, commands.CLOSE_CONSUMER)
     is_request = run.rules.request_key[command] == PairedBy.REQUEST_ID
     is_of_broker = is_close and frames.direction[row] == columns.TO_CLIENT

@@ -117,6 +117,7 @@ def add_connection(state: ConsumptionState, connection: int) -> int:
         if row != tables.ABSENT:
             tables.put(state.table, connection, 0, 0, TableKey.CONNECTION, row)
             connections.matrix[:, row] = 0
+            connections.is_client_missing[row] = 1  # until something for its client is seen
             connections.broker_gap_at[row] = -1
             connections.client_gap_at[row] = -1
             connections.first[row] = tables.ABSENT
@@ -303,6 +304,17 @@ def note_gap(state: ConsumptionState, connection: int, to_broker: bool) -> None:
         consumer = state.consumers.next[consumer]
     if state.connections.length[row] > MAX_CHAIN_STEPS:
         tables.note_cut_walk(state.table)
+
+
+@kernel
+def take_gaps(state: ConsumptionState, row: int) -> None:
+    """A consumer that is met in use was there before: what holes of its connection hide may be its
+    own."""
+    connection_row, group = state.consumers.connection_row[row], state.consumers.group[row]
+    if connection_row == tables.ABSENT or group == tables.ABSENT:
+        return
+    gap_at = state.connections.client_gap_at[connection_row]
+    state.groups.gap_at[group] = max(state.groups.gap_at[group], gap_at)
 
 
 @inlined

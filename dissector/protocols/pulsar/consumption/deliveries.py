@@ -148,6 +148,13 @@ def sent_at(state: ConsumptionState, delivery: int) -> int:
 
 
 @inlined
+def has_id(state: ConsumptionState, delivery: int) -> bool:
+    """Whether a delivery was entered under its id, also if another one stands for that now."""
+    deliveries = state.deliveries
+    return bool(deliveries.page[delivery] != ABSENT or deliveries.superseded_at[delivery] > 0)
+
+
+@inlined
 def _publish_to_delivery(
     state: ConsumptionState, block: PassContext, row: int, delivery: int
 ) -> int:
@@ -155,12 +162,15 @@ def _publish_to_delivery(
     deliveries = state.deliveries
     sent_ns = deliveries.published_ns[delivery]
     # A receipt may come later than the message that it is about.
-    if sent_ns == NULL and deliveries.page[delivery] != ABSENT:
+    if sent_ns == NULL and has_id(state, delivery):
         sent_ns = sent_at(state, delivery)
     if sent_ns == NULL:
         return NULL
     elapsed = deliveries.last_ns[delivery] - sent_ns
     if elapsed < 0:
+        # The entry may be another one by now, which a broker that began anew numbered alike.
+        if deliveries.page[delivery] == ABSENT:
+            return NULL
         note_frame(block.out.notices, _NEGATIVE_DURATION, block.frames, row, NULL, NULL)
         return NULL
     return int(elapsed)
@@ -333,7 +343,7 @@ def _recognise(
 
 
 @inlined
-def _identify(
+def identify(
     state: ConsumptionState, block: PassContext, row: int, consumer: int, delivery: int
 ) -> None:
     """Enter a delivery under its id."""
@@ -463,7 +473,7 @@ def open_delivery(
     delivery = allocate_row(state.delivery_pool)
     _fill(state, frames, row, consumer, delivery, cost)
     if has_identity(state, consumer, deliveries.ledger[delivery], deliveries.entry[delivery]):
-        _identify(state, block, row, consumer, delivery)
+        identify(state, block, row, consumer, delivery)
     elif deliveries.redelivery_count[delivery] > 0:
         deliveries.cause[delivery] = redelivery.cause_of_unseen(state, ABSENT)
     append_delivery(state, consumer, delivery)

@@ -9,7 +9,12 @@ from dissector.protocols.pulsar.consumption import claims, published
 from dissector.protocols.pulsar.consumption import consumers as consumption_consumers
 from dissector.protocols.pulsar.consumption import state as consumption_state
 from dissector.protocols.pulsar.consumption.consumers import ConsumerNames
-from dissector.protocols.pulsar.consumption.deliveries import end_all
+from dissector.protocols.pulsar.consumption.deliveries import (
+    end_all,
+    has_id,
+    has_identity,
+    identify,
+)
 from dissector.protocols.pulsar.consumption.permits import add_permit_row, learn_balance
 from dissector.protocols.pulsar.consumption.rows import PassContext
 from dissector.protocols.pulsar.consumption.state import ConsumerState, ConsumptionState, LeftBy
@@ -32,16 +37,53 @@ def names_of(state: ConsumptionState, frames: FrameColumns, row: int) -> Consume
 
 
 @kernel
+def _identify_first(state: ConsumptionState, block: PassContext, row: int, consumer: int) -> None:
+    """Enter what a consumer holds of the entry 0:0 under its id, now that its topic is known.
+
+    That is so once in its life: each delivery is looked at once.
+    """
+    deliveries = state.deliveries
+    if not has_identity(state, consumer, 0, 0):
+        return
+    delivery = state.consumers.first[consumer]
+    for _ in range(state.consumers.length[consumer]):
+        # What a page of ids that was given up ended may have been the last.
+        if delivery == ABSENT:
+            return
+        state.counters[consumption_state.LOOKED_AT] += 1
+        is_first = deliveries.ledger[delivery] == 0 and deliveries.entry[delivery] == 0
+        if not is_first and state.consumers.is_ascending[consumer] == 1:
+            return
+        if is_first and not has_id(state, delivery):
+            identify(state, block, row, consumer, delivery)
+        delivery = deliveries.next[delivery]
+
+
+@kernel
+def _learn(state: ConsumptionState, block: PassContext, row: int, consumer: int) -> None:
+    """Take over what a frame says of a consumer that was not known of it."""
+    was_unknown = state.consumers.topic[consumer] == NULL
+    consumption_consumers.learn_names(
+        state, consumer, names_of(state, block.frames, row), block.is_volatile
+    )
+    if state.consumers.opened_at[consumer] == 0:
+        consumption_consumers.take_gaps(state, consumer)
+    if was_unknown and state.consumers.topic[consumer] != NULL:
+        _identify_first(state, block, row, consumer)
+
+
+@kernel
 def _meet_consumer(state: ConsumptionState, block: PassContext, row: int, consumer: int) -> int:
     """Take up a consumer met in use, or what a frame says of it for the first time."""
     frames = block.frames
-    names = names_of(state, frames, row)
     if consumer == ABSENT:
-        connection = frames.connection_id[row]
-        return consumption_consumers.add_consumer(
+        connection, names = frames.connection_id[row], names_of(state, frames, row)
+        consumer = consumption_consumers.add_consumer(
             state, connection, frames.consumer_id[row], names, block.is_volatile
         )
-    consumption_consumers.learn_names(state, consumer, names, block.is_volatile)
+        consumption_consumers.take_gaps(state, consumer)
+        return consumer
+    _learn(state, block, row, consumer)
     return consumer
 
 
@@ -116,16 +158,15 @@ def handle_lifecycle(state: ConsumptionState, block: PassContext, row: int) -> N
     )
     if consumer == ABSENT or consumers.state[consumer] == ConsumerState.CLOSED:
         return
+    if frames.direction[row] == columns.TO_CLIENT:
+        consumption_consumers.see_client_side(state, consumer)
     if step == Lifecycle.REPEATED:
         # Nothing starts anew, but it may say what a capture that began later did not know.
         if consumers.type[consumer] == NULL:
             consumers.type[consumer] = frames.subscription_type[row]
-        consumption_consumers.learn_names(
-            state, consumer, names_of(state, frames, row), block.is_volatile
-        )
+        _learn(state, block, row, consumer)
         consumption_consumers.see_broker_side(state, consumer)
     elif step == Lifecycle.READY:
-        consumption_consumers.see_client_side(state, consumer)
         if consumers.state[consumer] == ConsumerState.OPENING:
             consumers.state[consumer] = ConsumerState.READY
     elif step == Lifecycle.CLOSING_BY_CLIENT:

@@ -93,7 +93,7 @@ OUT_WORDS: Final = 13
 DELIVERIES_GIVEN_UP: Final = 14  # hits of limits
 IDENTITIES_FORGOTTEN: Final = 15
 CONSUMERS_REFUSED: Final = 16
-LOOKED_AT: Final = 17  # deliveries that cumulative ACKs looked at
+LOOKED_AT: Final = 17  # deliveries that cumulative ACKs and new names looked at
 ROWS_MADE: Final = 18  # room made for rows, so far: with LOOKED_AT a measure of cost
 NOTICE_FROM: Final = 19  # how many hits of each of these three are worth the next notice
 MOST_CLAIMS: Final = 22  # bound of claims
@@ -180,7 +180,7 @@ class ConsumerConnections(Bundle):
     broker_gap_at, client_gap_at: frame before the last gap towards the broker or the client, -1 if
         none.
     is_broker_seen: 1 if anything towards the broker was seen.
-    is_client_missing: 1 after a CONNECT while nothing towards the client was seen.
+    is_client_missing: 1 while nothing towards the client was seen, from a CONNECT on anew.
     first, last, length: its consumers.
     """
 

@@ -25,8 +25,9 @@ _OF_DELIVERIES: Final = (
     commands.MESSAGE, commands.ACK, commands.FLOW, commands.REDELIVER, commands.NEGATIVE_ACK,
 )  # fmt: skip
 
-# Rows that any one frame may need beside those counted for it: a page of ids given up, a notice.
-_SPARE_ROWS: Final = consumption_state.PAGE_ENTRIES + 16
+# Rows that any one frame may need beside those counted for it: a page of ids given up for its own
+# and one for what came before its consumer's topic was known, a notice.
+_SPARE_ROWS: Final = 2 * consumption_state.PAGE_ENTRIES + 16
 
 _FLOW_BEFORE_SUBSCRIBE: Final = NOTICE_NUMBER["flow_before_subscribe"]
 # Of DELIVERIES_GIVEN_UP and the counters behind it.

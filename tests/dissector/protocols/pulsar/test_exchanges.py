@@ -189,6 +189,17 @@ def test_an_interim_success_does_not_close_its_request() -> None:
     assert (row["outcome"], row["response_frame_no"], row["producer_name"]) == ("ok", ready, "p")
 
 
+def test_an_interim_success_whose_request_was_lost_is_no_answer() -> None:
+    """The one that follows it is, so that one request has one answer."""
+    talk = Talk()
+    talk.connect()
+    talk.gap(TO_BROKER)
+    talk.broker(commands.PRODUCER_SUCCESS, request_id=1, is_ready=0)
+    ready = talk.broker(commands.PRODUCER_SUCCESS, request_id=1, is_ready=1, producer_name="p")
+    rows = [row for row in talk.rows()["exchanges"] if row["outcome"] == "orphan_response"]
+    assert [row["response_frame_no"] for row in rows] == [ready]
+
+
 def test_kinds_of_exchanges() -> None:
     talk = Talk()
     talk.connect()
@@ -403,3 +414,52 @@ def test_a_queue_that_is_sent_again_on_the_same_connection_is_answered_twice() -
         (3, 1, "error", None), (4, 1, "ok", 0), (5, 1, "ok", 1),
         (3, 2, "ok", 2), (4, 2, "ok", 3), (5, 2, "ok", 4),
     ]  # fmt: skip
+
+
+def test_attempts_are_counted_from_when_a_receipt_told_the_topic() -> None:
+    """Where the PRODUCER was lost, a ledger that is known tells it."""
+    talk = Talk()
+    talk.connect()
+    talk.subscribe()
+    talk.message(0)
+    for number in (1, 2):
+        talk.send(number, wire_producer_name="p")
+        talk.receipt(number, entry=number)
+    assert chosen(publishes(talk), "topic", "attempt") == [(TOPIC, None), (TOPIC, 1)]
+
+
+def test_an_early_receipt_is_not_that_of_a_later_chunk_if_a_hole_hides_its_own() -> None:
+    talk = open_talk()
+    talk.gap(TO_BROKER)  # the first chunk
+    talk.receipt(1, entry=0)
+    sent = []
+    for number in (1, 2):
+        sent.append(talk.send(1, chunk_id=number, chunk_count=3))
+        talk.receipt(1, entry=number)
+    assert chosen(publishes(talk), "request_frame_no", "entry_id", "outcome") == [
+        (sent[0], 1, "ok"),
+        (sent[1], 2, "ok"),
+        (None, 0, "orphan_response"),
+    ]
+
+
+def test_an_early_pong_is_not_that_of_a_later_ping_if_a_hole_hides_its_own() -> None:
+    talk = Talk()
+    talk.connect()
+    talk.gap(TO_BROKER)
+    talk.broker(commands.PONG)
+    talk.client(commands.PING)
+    rows = [row for row in talk.rows()["exchanges"] if row["kind"] == "ping"]
+    assert [row["outcome"] for row in rows] == ["unanswered_at_end", "orphan_response"]
+
+
+def test_a_receipt_whose_send_was_lost_tells_the_topic_of_those_that_wait() -> None:
+    talk = Talk()
+    talk.connect()
+    talk.subscribe()
+    talk.message(0)
+    talk.send(1, wire_producer_name="p")
+    talk.gap(TO_BROKER)
+    talk.receipt(2, entry=2)
+    (row,) = [row for row in publishes(talk) if row["request_frame_no"] is not None]
+    assert (row["topic"], row["outcome"]) == (TOPIC, "unanswered_at_end")

@@ -7,7 +7,15 @@ import pytest
 from dissector.protocols.columns import TO_BROKER, TO_CLIENT
 from dissector.protocols.pulsar.wire import commands
 from tests.wire.frames import STEP_NS
-from tests.wire.talk import CUMULATIVE, EXCLUSIVE, FAILOVER, SHARED, TOPIC, Talk, chosen
+from tests.wire.talk import (
+    CUMULATIVE,
+    EXCLUSIVE,
+    FAILOVER,
+    SHARED,
+    TOPIC,
+    Talk,
+    chosen,
+)
 
 BALANCE = ("event", "delta", "available_after", "unacked_after", "baseline_known")
 
@@ -117,6 +125,28 @@ def test_a_message_whose_size_was_not_read_makes_the_balance_unknown() -> None:
     rows = talk.rows()["permits"]
     assert chosen(rows, "delta", "available_after")[1:] == [(None, None), (-1, None)]
     assert rows[1]["unacked_after"] is None
+
+
+def test_a_side_that_is_not_captured_says_nothing_about_a_first_flow() -> None:
+    """Also where the capture began behind the CONNECT."""
+    talk = Talk()
+    talk.client(commands.SUBSCRIBE, request_id=1, consumer_id=0, topic=TOPIC, subscription="s")
+    talk.flow(10)
+    assert chosen(talk.rows()["permits"], *BALANCE) == [("grant", 10, None, 0, 0)]
+
+
+def test_a_refusal_shows_that_what_the_broker_says_is_captured() -> None:
+    """Where its CONNECTED was lost."""
+    talk = Talk()
+    talk.client(commands.CONNECT)
+    talk.gap(TO_CLIENT)
+    for _ in range(2):
+        request = talk.request()
+        talk.client(
+            commands.SUBSCRIBE, request_id=request, consumer_id=0, topic=TOPIC, subscription="s"
+        )
+        talk.broker(commands.ERROR, request_id=request, error_code=5)
+    assert chosen(talk.rows()["permits"], *BALANCE) == [("reset", None, 0, 0, 1)]
 
 
 # -- how deliveries end
@@ -429,3 +459,14 @@ def test_a_broker_that_holds_more_permits_than_were_counted_is_believed() -> Non
         talk.message(reported)
     balances = [row["available_after"] for row in talk.rows()["permits"]]
     assert balances == [granted, granted - 5, granted - 4, granted - 5]
+
+
+def test_a_receipt_that_comes_late_is_also_that_of_a_delivery_before_the_last() -> None:
+    talk = ready()
+    talk.produce()
+    talk.send(0)
+    talk.message(0)
+    talk.message(0)
+    talk.receipt(0)
+    took = [row["publish_to_delivery_ns"] for row in deliveries(talk)]
+    assert took == [STEP_NS, 2 * STEP_NS]

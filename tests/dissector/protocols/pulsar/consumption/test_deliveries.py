@@ -1,4 +1,4 @@
-"""One id, two messages: a broker that begins anew numbers ledgers and entries from the start."""
+"""What an id stands for: a broker that begins anew numbers from the start, and 0:0 may be any."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 from dissector.protocols.columns import CHECKSUM_MISMATCH, CHECKSUM_OK
 from tests.wire.frames import STEP_NS
-from tests.wire.talk import Talk
+from tests.wire.talk import CUMULATIVE, INDIVIDUAL, Row, Talk, chosen
 
 
 def talked(*checksums: int | None, **more: Any) -> list[dict[str, Any]]:
@@ -95,3 +95,52 @@ def test_when_the_older_message_was_published_says_nothing_of_the_later(
     rows = sorted(talk.rows()["deliveries"], key=lambda row: row["frame_no"])
     took = (2 if receipt_comes_first else 1) * STEP_NS
     assert [row["publish_to_delivery_ns"] for row in rows] == [took, took]
+
+
+def in_use(*entries: int) -> Talk:
+    """A consumer whose SUBSCRIBE was lost: the ledger 0 of a producer tells its topic with entry 1.
+
+    entries: of ledger 0 that it gets.
+    """
+    talk = Talk()
+    talk.connect()
+    talk.produce()
+    for entry in (0, 1):
+        talk.send(entry)
+        talk.receipt(entry, entry=entry, ledger_id=0)
+    for entry in entries:
+        talk.message(entry, ledger_id=0)
+    return talk
+
+
+def in_order(talk: Talk) -> list[Row]:
+    return sorted(talk.rows()["deliveries"], key=lambda row: row["frame_no"])
+
+
+@pytest.mark.parametrize(
+    ("ack_type", "entries"), [(INDIVIDUAL, (1, 0)), (CUMULATIVE, (1,))], ids=["single", "up to it"]
+)
+def test_an_ack_of_the_first_entry_counts_if_its_topic_was_told_meanwhile(
+    ack_type: int, entries: tuple[int, ...]
+) -> None:
+    talk = in_use(0, 1)
+    ids = [{"ledger_id": 0, "entry_id": entry} for entry in entries]
+    acked = talk.ack(ids=ids, ack_type=ack_type)
+    rows = in_order(talk)
+    assert chosen(rows, "outcome", "ack_frame_no", "ack_latency_ns") == [
+        ("acked", acked, 2 * STEP_NS),
+        ("acked", acked, STEP_NS),
+    ]
+    assert [row["publish_to_delivery_ns"] for row in rows] == [4 * STEP_NS, 3 * STEP_NS]
+
+
+def test_the_first_entry_that_comes_again_is_known_once_its_topic_was_told() -> None:
+    talk = in_use(0, 0, 1)
+    talk.ack(ids=[{"ledger_id": 0, "entry_id": 0}])
+    rows = in_order(talk)
+    assert chosen(rows, "outcome", "is_redelivered") == [
+        ("unacked_at_end", 0),
+        ("acked", 1),
+        ("unacked_at_end", 0),
+    ]
+    assert rows[1]["previous_frame_no"] == rows[0]["frame_no"]

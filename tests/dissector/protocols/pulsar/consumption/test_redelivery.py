@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from dissector.protocols.columns import TO_BROKER
+from dissector.protocols.columns import TO_BROKER, TO_CLIENT
 from dissector.protocols.pulsar.wire import commands
 from tests.wire.talk import EXCLUSIVE, SHARED, Talk
 
@@ -106,3 +106,17 @@ def test_a_close_whose_seek_may_be_lost_is_no_unload(
     talk.flow(10)
     talk.message(0)
     assert last_cause(talk) == cause
+
+
+@pytest.mark.parametrize("is_opened", [False, True], ids=["in use", "opened"])
+def test_a_hole_before_a_consumer_hides_deliveries_if_it_may_have_been_there(
+    is_opened: bool,
+) -> None:
+    talk = Talk()
+    talk.connect()
+    talk.gap(TO_CLIENT)
+    if is_opened:
+        talk.subscribe()
+    talk.message(0, redelivery_count=1)
+    (row,) = talk.rows()["deliveries"]
+    assert row["redelivery_cause"] == ("pre_capture" if is_opened else "unknown")
