@@ -14,7 +14,7 @@ from dissector.cli.terminal import NORMAL, Messages, draw_line
 
 # Kernels that `doctor --warm` compiles, and their time on two idle processors, as measured; a test
 # holds the number. Half of the time goes into five of them, so what is left is no proportion.
-KERNELS: Final = 82
+KERNELS: Final = 84
 _SECONDS: Final = 30
 _EVERY_SECONDS: Final = 20.0
 

@@ -178,7 +178,9 @@ def test_the_first_damaged_frame_raises_the_alert(tmp_path: Path) -> None:
     firing = 'ALERTS{alertname="PulsarChecksumMismatch", alertstate="firing"}'
     with running(tmp_path, CORRUPT) as (base, _):
         (found,) = waited(lambda: asked(base, firing))
-        count = asked(base, "max_over_time(sum(dissector_checksum_mismatches_total)[1m:1s])")
+        # The alert counts from the moment at which its rule was asked, a query from now.
+        counted = "max_over_time(sum(dissector_checksum_mismatches_total)[1m:1s])"
+        count = waited(lambda: asked(base, counted))
     assert found["metric"]["direction"] == "to_broker"
     assert count[0]["value"][1] == "1", "one event, with which its series began"
 

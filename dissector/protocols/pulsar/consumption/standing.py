@@ -198,6 +198,19 @@ def _goes_no_further(state: ConsumptionState, reach: int, other: int) -> bool:
 
 
 @kernel
+def _unlist_those_within(
+    state: ConsumptionState, reaches: ListHeads, before: int, reach: int
+) -> None:
+    """Take out the last reaches of a list, from one on back, that go no further than another."""
+    for _ in range(reaches.length[state.claims.consumer[reach]]):
+        if before == ABSENT or not _goes_no_further(state, before, reach):
+            return
+        further = state.shares.previous[before]
+        unlist_reach(state, before)
+        before = further
+
+
+@kernel
 def make_certain(state: ConsumptionState, reach: int) -> None:
     """An ACK counts whatever comes: those before it that go no further need not be asked."""
     claims = state.claims
@@ -207,20 +220,15 @@ def make_certain(state: ConsumptionState, reach: int) -> None:
         tables.list_unlink(state.transaction_reaches, state.shares, consumer, reach)
         claims.transaction[reach] = ABSENT
         before = state.reaches.last[consumer]
-        while before != ABSENT and claims.ack_frame_no[before] > claims.ack_frame_no[reach]:
+        for _ in range(state.reaches.length[consumer]):
+            if before == ABSENT or claims.ack_frame_no[before] <= claims.ack_frame_no[reach]:
+                break
             state.counters[consumption_state.SPENT_STEPS] += 1
             before = ABSENT if has_spent(state) else int(state.shares.previous[before])
         tables.list_insert(state.reaches, state.shares, consumer, before, reach)
-    before = state.shares.previous[reach]
-    while before != ABSENT and _goes_no_further(state, before, reach):
-        further = state.shares.previous[before]
-        unlist_reach(state, before)
-        before = further
-    before = state.transaction_reaches.last[consumer]
-    while before != ABSENT and _goes_no_further(state, before, reach):
-        further = state.shares.previous[before]
-        unlist_reach(state, before)
-        before = further
+    _unlist_those_within(state, state.reaches, state.shares.previous[reach], reach)
+    last = state.transaction_reaches.last[consumer]
+    _unlist_those_within(state, state.transaction_reaches, last, reach)
 
 
 @kernel
