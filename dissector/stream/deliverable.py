@@ -90,7 +90,7 @@ def _settle_start(state: StreamState, direction_index: int) -> None:
 
 
 @inlined
-def _awaits_peer(state: StreamState, direction_index: int, peer: int, head: int) -> bool:
+def _awaits_peer(state: StreamState, peer: int, head: int) -> bool:
     """Whether the first node answers bytes of its peer that are missing: they were sent before it.
 
     One byte may be a FIN. What came late is not missing: it has the place of its packet.
@@ -117,7 +117,7 @@ def hole_end(state: StreamState, direction_index: int, end: int) -> int:
     if (
         head >= 0
         and state.nodes.offset[head] <= state.directions.released[peer]
-        and _awaits_peer(state, peer, direction_index, head)
+        and _awaits_peer(state, direction_index, head)
     ):
         answered = state.nodes.answers[head]
         return int(answered if answered + 1 < end else end)  # one byte alone proves nothing
@@ -232,7 +232,7 @@ def next_deliverable(state: StreamState, direction_index: int, is_over: bool) ->
     must_go = is_over or directions.gives_up[direction_index] != 0
     if start <= directions.released[direction_index]:
         if must_go or not nodes.is_damaged[head]:
-            if not _awaits_peer(state, direction_index, peer, head):
+            if not _awaits_peer(state, peer, head):
                 return Deliverable(SEGMENT, packet, packet, NEVER)
             due = nodes.arrived[head] + window
             kind = SEGMENT if must_go or clock >= due else NOTHING

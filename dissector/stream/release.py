@@ -216,20 +216,23 @@ def give_up_oldest(state: StreamState, connection: int) -> bool:
     directions = state.directions
     nodes = state.nodes
     best = -1
-    oldest = NEVER + 1
+    first = NEVER + 1
     is_loss = False
     for endpoint_index in range(2):
         direction_index = direction_at(connection, endpoint_index)
         head = state.heads[direction_index, 0]
-        packet = deliverable.first_packet(state, direction_index)
         is_start = directions.start_is_open[direction_index] != 0
         is_hole = head >= 0 and (
             nodes.offset[head] > directions.released[direction_index] or nodes.is_damaged[head]
         )
-        if not is_start and not is_hole:
-            packet = NEVER if head >= 0 else NEVER + 1
-        if packet < oldest:
-            oldest = packet
+        if head < 0 and not is_start:
+            continue
+        # What is no hole waits for its peer. The first by its packet can leave, whatever waits.
+        packet = NEVER
+        if is_start or is_hole:
+            packet = deliverable.first_packet(state, direction_index)
+        if packet < first:
+            first = packet
             best = direction_index
             is_loss = is_hole and not is_start
     if best < 0:
