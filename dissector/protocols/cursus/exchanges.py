@@ -254,12 +254,6 @@ class CursusExchanges:
     def _may_be_lost(self, which: int) -> bool:
         return which != ABSENT and bool(pairing_rows.may_be_lost(self._state, which))
 
-    def _lacks_requests(self, which: int) -> bool:
-        """Whether others of its side may have been lost before a request."""
-        one = pairing_rows.direction_of(self._state, which)
-        side = one + int(self._state.pending.endpoint_index[which])
-        return bool(self._state.directions.hole_row[side] >= 0)
-
     def _has_hole(self, session: int) -> bool:
         return int(self._state.directions.hole_row[2 * session : 2 * session + 2].max()) >= 0
 
@@ -287,15 +281,15 @@ class CursusExchanges:
             self._pushed(context, session, row, answer)
             return
         head = int(pairing_pending.next_in_order(run, session, command))
-        while self._may_be_lost(head) and not self._fits(context, head, row, answer):
-            self._close(context, head, enums.LOST_IN_GAP)
-            head = int(pairing_pending.next_in_order(run, session, command))
-        if (
-            head != ABSENT
-            and self._lacks_requests(head)
-            and not self._fits(context, head, row, answer)
-        ):
-            head = ABSENT  # what asked for it was not captured
+        has_hole = self._has_hole(session)
+        while has_hole and head != ABSENT and not self._fits(context, head, row, answer):
+            if self._may_be_lost(head):
+                self._close(context, head, enums.LOST_IN_GAP)
+                head = int(pairing_pending.next_in_order(run, session, command))
+                continue
+            if pairing_rows.last_hole_of_requests(self._state, head) >= 0:
+                head = ABSENT  # what asked for it was not captured
+            break
         connections, has_asked = self._state.connections, self._own.sessions.has_asked[session]
         asked = int(self._state.pending.request_command[head]) if head != ABSENT else NULL
         if asked == _STREAM:

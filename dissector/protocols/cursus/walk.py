@@ -24,7 +24,7 @@ from dissector.protocols.cursus.deliveries import (
 from dissector.protocols.cursus.producer_log import IN_ORDER, order_of, see_log_end
 from dissector.protocols.cursus.sessions import PassContext
 from dissector.protocols.pairing.connections import find_connection
-from dissector.protocols.pairing.rows import may_be_lost
+from dissector.protocols.pairing.rows import last_hole_of_requests, may_be_lost
 from dissector.protocols.pairing.steps import begin_row
 from dissector.schemas.enums import DUP_OR_DROPPED, KIND_ACK, KIND_PUBLISH, OK
 from dissector.tables import ABSENT, find
@@ -89,8 +89,7 @@ def _acknowledge(context: PassContext, session: int, which: int, row: int) -> bo
     if pending.request_command[which] != BATCH:
         return False
     if context.bodies.decoded[row] == ReadBy.ACK:
-        asking = 2 * session + pending.endpoint_index[which]
-        has_hole = context.pairing.state.directions.hole_row[asking] >= 0
+        has_hole = last_hole_of_requests(context.pairing.state, which) >= 0
         if has_hole and frames.sequence_id[row] != pending.sequence_id[which]:
             return False
         context.state.sessions.has_stored[session] = 1

@@ -220,7 +220,7 @@ def _early_of(run: PassContext, row: int, value: int, extra: int, entry: int) ->
     unmatched = find(state.table, key, group, value, extra)
     # Where one before it had the same key and may lie in a hole, it is that one's answer.
     shares_key = pending.key_kind[row] == KeyKind.TURN or pending.chunk_id[row] > 0
-    hole = state.directions.hole_row[rows.direction_of(state, row) + pending.endpoint_index[row]]
+    hole = rows.last_hole_of_requests(state, row)
     for _ in range(MAX_CHAIN_STEPS):
         if unmatched == ABSENT:
             return ABSENT

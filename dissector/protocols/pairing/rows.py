@@ -74,6 +74,13 @@ def direction_of(state: PairingState, row: int) -> int:
 
 
 @inlined
+def last_hole_of_requests(state: PairingState, row: int) -> int:
+    """Ordinal of the last hole of the side that asked, in which other requests may lie; -1 none."""
+    side = direction_of(state, row) + state.pending.endpoint_index[row]
+    return int(state.directions.hole_row[side])
+
+
+@inlined
 def may_be_lost(state: PairingState, row: int) -> bool:
     """Whether the answer of a pending request may lie in a hole."""
     answers = direction_of(state, row) + 1 - state.pending.endpoint_index[row]
