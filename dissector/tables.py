@@ -368,22 +368,9 @@ def give_row(pool: Pool, row: int) -> None:
 
 
 @inlined
-def list_append(ends: HasLists, links: InLists, which: int, row: int) -> None:
-    """Put a row at the end of a list; it must be in no list of these links."""
-    last = ends.last[which]
-    links.next[row] = ABSENT
-    links.previous[row] = last
-    if last == ABSENT:
-        ends.first[which] = row
-    else:
-        links.next[last] = row
-    ends.last[which] = row
-    ends.length[which] += 1
-
-
-@inlined
 def list_insert(ends: HasLists, links: InLists, which: int, before: int, row: int) -> None:
-    """Put a row behind another one of a list, ABSENT: at its beginning; as `list_append`."""
+    """Put a row behind another one of a list, ABSENT: at its beginning; it must be in no list of
+    these links."""
     after = ends.first[which] if before == ABSENT else links.next[before]
     links.previous[row] = before
     links.next[row] = after
@@ -396,6 +383,12 @@ def list_insert(ends: HasLists, links: InLists, which: int, before: int, row: in
     else:
         links.previous[after] = row
     ends.length[which] += 1
+
+
+@inlined
+def list_append(ends: HasLists, links: InLists, which: int, row: int) -> None:
+    """Put a row at the end of a list; as `list_insert`."""
+    list_insert(ends, links, which, ends.last[which], row)
 
 
 @inlined
