@@ -174,12 +174,15 @@ near AS (
     AND ask_ts_ns <= b.last_ts_ns + 200000000
 ),
 -- Where one before it had the same key and may lie in a hole, it is that one's answer.
+sided AS (
+  SELECT c, spot, 'to_broker' AS side FROM hidden_answers WHERE direction IS DISTINCT FROM 'to_client'
+  UNION ALL
+  SELECT c, spot, 'to_client' FROM hidden_answers WHERE direction IS DISTINCT FROM 'to_broker'
+),
 lost AS (
   SELECT b.c, b.n FROM near AS b JOIN numbered_frames AS q ON q.c = b.c AND q.n = b.ask
-  JOIN hidden_answers AS h ON h.c = b.c AND h.direction IS DISTINCT FROM CASE q.direction
-    WHEN 'to_broker' THEN 'to_client' ELSE 'to_broker' END AND h.spot < b.ask
-  WHERE b.asked IN ('PING', 'AUTH_CHALLENGE', 'CONNECT') OR q.chunk_id > 0
-  GROUP BY b.c, b.n HAVING max(h.spot) < b.n
+  ASOF JOIN sided AS h ON h.c = b.c AND h.side = q.direction AND h.spot < b.ask
+  WHERE (b.asked IN ('PING', 'AUTH_CHALLENGE', 'CONNECT') OR q.chunk_id > 0) AND h.spot < b.n
 ),
 stamps AS (
   SELECT k.capture, f.n, max(f.last_ts_ns) OVER (PARTITION BY k.capture ORDER BY f.n) AS now_ns
