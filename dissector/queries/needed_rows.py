@@ -94,8 +94,7 @@ ROW_FUNCTIONS: Final = frozenset((
 @cache
 def needed(text: str) -> Need:
     """What a query needs."""
-    nodes = _nodes(text)
-    return NOTHING if nodes is None else _query(nodes, Scope({}, 0))
+    return needed_within(text, {})
 
 
 @cache
