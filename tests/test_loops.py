@@ -27,7 +27,7 @@ def is_kernel(function: ast.FunctionDef) -> bool:
 
 def follows_links(test: ast.expr) -> bool:
     for node in ast.walk(test):
-        if isinstance(node, ast.Name) and node.id == "ABSENT":
+        if "ABSENT" in (getattr(node, "id", ""), getattr(node, "attr", "")):
             return True
         if isinstance(node, ast.Subscript):
             held = node.value

@@ -406,10 +406,11 @@ def undo_seek(state: ConsumptionState, row: int, frame_no: int) -> None:
     if group == tables.ABSENT or before == tables.ABSENT:
         return
     tables.remember(state.requests, frame_no, 1, 0, 0, before | 1)
-    before = tables.find(state.requests.table, state.groups.seek_at[group], 1, 0, 0)
-    while before != tables.ABSENT and before & 1 == 1:
+    for _ in range(consumption_state.REQUESTS):
+        before = tables.find(state.requests.table, state.groups.seek_at[group], 1, 0, 0)
+        if before == tables.ABSENT or before & 1 == 0:
+            return
         state.groups.seek_at[group] = before >> 1
-        before = tables.find(state.requests.table, before >> 1, 1, 0, 0)
 
 
 @inlined
