@@ -38,6 +38,8 @@ AMBIGUOUS = ("errors", "chunk", "tap-duplicated")
 # Nobody acknowledges a hole of the broker for two seconds: behind a window the client passes it,
 # and its own hole, with the acks in it, stands before the messages that wait.
 PASSED = ("pulsar-apache/java-j21_seek.pcap", 0.15, 2)
+# Where the broker's close was lost, a consumer that is opened again came back by itself.
+TAKEN_FOR = {("unload", "reconnect")}
 # What blames a broker or a client for an answer that does not come.
 BLAMED = ("conn_closed", "unanswered_at_end", "dropped_after_close")
 NOT_ACKED = ("consumer_closed", "conn_closed", "unacked_at_end")
@@ -100,6 +102,21 @@ def _named(
     return {key: same[0] for key, same in found.items() if len(same) == 1}
 
 
+def known_balances(tables: Tables) -> dict[Any, set[tuple[int, int]]]:
+    """What balances of permits, and messages held, were said to be known, by change.
+
+    A frame of which packets are missing has another time.
+    """
+    ends = _ends(tables)
+    found = defaultdict(set)
+    entire = {row["frame_no"] for row in tables["frames"] if row["status"] == "complete"}
+    for row in tables["permits"]:
+        if row["baseline_known"] and row["frame_no"] in entire:
+            key = ends[row["connection_id"]], row["consumer_id"], row["ts"], row["event"]
+            found[key].add((row["delta"], row["available_after"], row["unacked_after"]))
+    return found
+
+
 def last_heard(tables: Tables) -> dict[Any, int]:
     """When the last frame of a broker was captured, ns: behind it nothing tells of a loss."""
     ends = _ends(tables)
@@ -152,3 +169,19 @@ def test_an_answer_that_was_lost_is_nobody_s_silence(name: str, rate: float, see
         if key in acked and row["outcome"] in NOT_ACKED and row["frame_no"] in ordered
     ]  # fmt: skip
     assert bool(wrong) == ((name, rate, seed) == PASSED)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("name", ALL if LOOKS_AT_ALL else SAMPLES)
+def test_balances_and_causes_that_are_told_are_right(name: str, rate: float, seed: int) -> None:
+    capture, expected = whole(name)
+    said = with_losses(capture, rate, f"{name} {seed}")
+    balances, known = known_balances(said), known_balances(expected)
+    assert not {key for key in balances.keys() & known.keys() if balances[key] - known[key]}
+    causes = {key: row["redelivery_cause"] for key, row in by_message(expected).items()}
+    ordered = in_order(said)
+    for key, row in by_message(said).items():
+        if key in causes and row["frame_no"] in ordered:
+            told = row["redelivery_cause"]
+            assert told in (causes[key], None, "unknown") or (causes[key], told) in TAKEN_FOR, key
