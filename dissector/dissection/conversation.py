@@ -11,21 +11,20 @@ from dissector.stream.columns import RangeColumns, RangeKind
 TABLE: Final = "conversation"  # not a table of the lake
 PLACES: Final = "places"  # nor is this
 KIND_NAMES: Final = ("data", "lost", "cut")
-ALL: Final = -1  # every connection
-AS_CAPTURED: Final = -2  # the same, with the bytes of their packets: TLS stays closed
+AS_CAPTURED: Final = -1  # every connection, with the bytes of its packets: TLS stays closed
 
 
 class Conversation:
-    """Picks the ranges of one connection, or of ALL, AS_CAPTURED or not, in the order in which they
-    are released."""
+    """Picks the ranges of one connection, or of all AS_CAPTURED, in the order in which they are
+    released."""
 
     def __init__(self, connection: int) -> None:
         self._connection = connection
 
     def places(self, segments: SegmentColumns, count: int) -> list[TableBlock]:
-        """Of ALL, where segments that the streams have taken lie: packet, stream, stream_offset,
+        """Of all, where segments that the streams have taken lie: packet, stream, stream_offset,
         origin, as SegmentColumns has them."""
-        if self._connection >= 0 or not count:
+        if self._connection != AS_CAPTURED or not count:
             return []
         names = ("packet", "stream", "stream_offset", "origin")
         columns = {name: getattr(segments, name)[:count].copy() for name in names}
@@ -37,7 +36,7 @@ class Conversation:
         """Its ranges of a block: connection, side, kind, stream_offset, bytes, packet, ts, data."""
         kinds = ranges.kind[:rows]
         chosen = np.flatnonzero(
-            ((ranges.connection[:rows] == self._connection) | (self._connection < 0))
+            ((ranges.connection[:rows] == self._connection) | (self._connection == AS_CAPTURED))
             & (
                 (kinds == RangeKind.DATA)
                 | (kinds == RangeKind.GAP_LOST)

@@ -15,7 +15,7 @@ from dissector import limits
 from dissector.blocks import ByteArray, Coded, Int64Array, TableBlock
 from dissector.capture.reader import CaptureReader, FileFacts
 from dissector.dissection.connection_rows import ConnectionTable
-from dissector.dissection.conversation import ALL, AS_CAPTURED, Conversation
+from dissector.dissection.conversation import AS_CAPTURED, Conversation
 from dissector.dissection.event_rows import EventRows
 from dissector.dissection.frame_stages import FrameStages
 from dissector.dissection.merging import interleaved, merged
@@ -93,7 +93,7 @@ class Dissection:
                 held_bytes_per_connection=min(held, limits.MAX_HELD_BYTES_PER_CONNECTION),
                 connections=options.bounded(limits.MAX_CONNECTIONS),
                 brief_connections=options.bounded(limits.MAX_BRIEF_CONNECTIONS),
-                notes_places=options.follow_connection in (ALL, AS_CAPTURED),
+                notes_places=options.follow_connection == AS_CAPTURED,
                 hash_key=options.hash_key,
             )
         )

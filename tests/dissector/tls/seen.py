@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dissector.dissection import Dissection, Options
-from dissector.dissection.conversation import ALL, PLACES, TABLE
+from dissector.dissection.conversation import TABLE
 from dissector.tls.keylog import KeyLog
 from tests.plain import rows_of_block
 from tests.wire import captures
@@ -49,11 +49,19 @@ class Seen(NamedTuple):
 
 
 def seen(data: bytes, keys: str | bytes | None = None, piece: int = 0, **options: Any) -> Seen:
-    """Dissect a file in memory. piece: bytes fed at once, 0: all."""
+    """Dissect a file in memory, once for each connection. piece: bytes fed at once, 0: all."""
     text = keys.encode() if isinstance(keys, str) else keys
-    dissection = Dissection(
-        Options(follow_connection=ALL, **options), keys=None if text is None else KeyLog(text)
-    )
+    found = _followed(data, text, piece, Options(follow_connection=0, **options))
+    for row in found.tables["connections"]:
+        if row["connection_id"] > 0:
+            own = Options(follow_connection=row["connection_id"], **options)
+            found.streams.update(_followed(data, text, piece, own).streams)
+    return found
+
+
+def _followed(data: bytes, keys: bytes | None, piece: int, options: Options) -> Seen:
+    """All rows, and the bytes of one connection."""
+    dissection = Dissection(options, keys=None if keys is None else KeyLog(keys))
     held = np.frombuffer(bytearray(data), np.uint8)
     dissection.start_file()
     blocks = []
@@ -67,8 +75,6 @@ def seen(data: bytes, keys: str | bytes | None = None, piece: int = 0, **options
     tables: dict[str, list[dict[str, Any]]] = {"notices": [], "connections": []}
     streams: dict[tuple[int, int], bytes] = {}
     for block in blocks:
-        if block.table == PLACES:
-            continue
         if block.table != TABLE:
             tables.setdefault(block.table, []).extend(rows_of_block(block))
             continue
