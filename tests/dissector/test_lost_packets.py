@@ -45,6 +45,15 @@ BLAMED = ("conn_closed", "unanswered_at_end", "dropped_after_close")
 NOT_ACKED = ("consumer_closed", "conn_closed", "unacked_at_end")
 ANSWERED = ("ok", "error", "dup_or_dropped")
 
+# Of Cursus: members that commit on one connection, on one for each commit, on the one they read on.
+COMMITS = (
+    "cursus/go-auth_sasl.pcap",
+    "cursus/go-consume_polling.pcap",
+    "cursus/go-crash_redelivery_streaming.pcap",
+    "cursus/go-group_rebalance_two_consumers.pcap",
+    "cursus/raw-commands_all.pcap",
+)
+CURSUS = tuple(f"cursus/{path.name}" for path in sorted(CAPTURES.glob("cursus/*.pcap*")))
 ALL = tuple(
     name for name in map(name_of, CASES)
     if name.startswith("pulsar") and not any(each in name for each in AMBIGUOUS)
@@ -185,3 +194,22 @@ def test_balances_and_causes_that_are_told_are_right(name: str, rate: float, see
         if key in causes and row["frame_no"] in ordered:
             told = row["redelivery_cause"]
             assert told in (causes[key], None, "unknown") or (causes[key], told) in TAKEN_FOR, key
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("name", CURSUS if LOOKS_AT_ALL else COMMITS)
+def test_a_commit_that_was_lost_is_no_missing_one(name: str, rate: float, seed: int) -> None:
+    """Be it the request or the answer; but for connections of which not one frame was captured."""
+    capture, expected = whole(name)
+    said = with_losses(capture, rate, f"{name} {seed}")
+    frames, ends = {row["frame_no"]: row for row in expected["frames"]}, _ends(expected)
+    heard = {_ends(said)[row["connection_id"]] for row in said["frames"]}
+    by = {
+        key: ends[frames[row["ack_frame_no"]]["connection_id"]]
+        for key, row in by_message(expected).items() if row["outcome"] == "acked"
+    }  # fmt: skip
+    found = {key: row["outcome"] for key, row in by_message(said).items()}
+    missing = {key for key in found.keys() & by.keys() if found[key] in NOT_ACKED}
+    assert not {key for key in missing if by[key] in heard}
+    assert by or name not in COMMITS

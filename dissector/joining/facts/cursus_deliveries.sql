@@ -147,6 +147,68 @@ FROM ends AS e LEFT JOIN commits AS c ON c.place = e.place AND c.n = e.commit_n
 ASOF LEFT JOIN commits AS p ON p.place = e.place AND p.n < e.end_n
 QUALIFY row_number() OVER (PARTITION BY e.n ORDER BY c.following DESC) = 1;
 
+-- hidden_commits: by when a commit of a group may be hidden: in bytes or a request that are missing,
+-- or behind an answer that is; of any group (null) where its connection named none before, or several.
+-- A client that only sent batches commits nothing, and behind a STREAM nothing is read.
+CREATE TABLE hidden_commits AS
+WITH clock AS (
+  SELECT rank, frame_no, max(last_ts_ns) OVER (PARTITION BY rank ORDER BY frame_no
+    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS ns FROM said
+),
+starts AS (SELECT rank, chain, min(n) AS n, min(first_ts_ns) AS ns FROM said GROUP BY ALL),
+heard AS (SELECT chain, min(n) AS n FROM said WHERE direction = 'to_broker' GROUP BY chain),
+holes AS (
+  SELECT p.rank, p.chain, e.behind_frame_no, e.ts_ns
+  FROM all_events AS e JOIN parts AS p USING (capture, connection_id)
+  LEFT JOIN rests AS r ON r.capture = e.capture AND r.connection_id = e.connection_id
+    AND r.direction = e.direction
+  WHERE e.event IN ('gap', 'skipped') AND NOT e.is_inside AND e.direction IS DISTINCT FROM 'to_client'
+    AND NOT (p.comes_from_to_broker AND e.stream_offset = 0 AND e.event = 'skipped'
+      AND coalesce(e.bytes <= r.bytes, true))
+),
+places AS (
+  SELECT h.chain, coalesce(o.n, s.n - 1, 0) AS n, greatest(c.ns, h.ts_ns) AS ns
+  FROM holes AS h
+  ASOF LEFT JOIN orders AS o ON o.rank = h.rank AND o.chain = h.chain
+    AND o.frame_no <= h.behind_frame_no
+  ASOF LEFT JOIN clock AS c ON c.rank = h.rank AND c.frame_no <= h.behind_frame_no
+  LEFT JOIN starts AS s ON s.rank = h.rank AND s.chain = h.chain
+  UNION ALL
+  SELECT p.chain, coalesce(s.n - 1, 1::BIGINT << 62), coalesce(s.ns, 1::BIGINT << 62)
+  FROM handovers AS h
+  JOIN parts AS p ON p.capture = h.after_capture AND p.connection_id = h.after_connection_id
+  LEFT JOIN starts AS s ON s.rank = p.rank AND s.chain = p.chain
+  WHERE h.missing > 0 AND h.direction = 'to_broker'
+  UNION ALL
+  SELECT x.chain, x.answer, x.response_last_ns
+  FROM new_exchanges AS x LEFT JOIN heard AS f ON f.chain = x.chain
+  WHERE x.outcome = 'orphan_response' AND coalesce(f.n > x.answer, true)
+    AND coalesce(x.response_command = 'RESPONSE_OK', true)
+  UNION ALL
+  SELECT chain, n, last_ts_ns FROM said
+  WHERE direction = 'to_broker' AND status <> 'complete' AND coalesce(command, 'UNKNOWN')
+    IN ('UNKNOWN', 'COMMIT_OFFSET', 'BATCH_COMMIT', 'SEND_OFFSETS_TO_TXN', 'END_TXN')
+),
+asked AS (
+  SELECT chain, subscription, min(n) AS n, row_number() OVER (PARTITION BY chain ORDER BY min(n))
+    AS groups FROM said
+  WHERE direction = 'to_broker' AND subscription IS NOT NULL GROUP BY chain, subscription
+),
+sending AS (
+  SELECT chain, min(n) AS n FROM said WHERE direction = 'to_broker' AND command = 'BATCH'
+  GROUP BY chain
+)
+SELECT subscription, max(ns) AS ns FROM (
+SELECT CASE WHEN a.groups = 1 THEN a.subscription END AS subscription, h.ns
+FROM places AS h ASOF LEFT JOIN asked AS a ON a.chain = h.chain AND a.n <= h.n
+LEFT JOIN sending AS b ON b.chain = h.chain LEFT JOIN pushes AS u ON u.chain = h.chain
+WHERE coalesce(u.n > h.n, true) AND (a.groups IS NOT NULL OR coalesce(b.n > h.n, true))
+UNION ALL
+SELECT subscription, request_last_ns FROM new_exchanges
+WHERE request_command IN ('COMMIT_OFFSET', 'BATCH_COMMIT', 'SEND_OFFSETS_TO_TXN', 'END_TXN')
+  AND outcome IN ('lost_in_gap', 'response_cut', 'other_side_not_captured')
+) GROUP BY subscription;
+
 -- dealt: what deals the partitions of a group anew, or tells a member that they were.
 CREATE TABLE dealt AS
 WITH joins AS (
@@ -224,6 +286,8 @@ SELECT c.chain, c.n, c.rank, c.frame_no, c.ts, c.topic, c.subscription, c.consum
     AS redelivery_cause, b.frame_no AS previous_frame_no, b.rank AS previous_rank,
   CASE WHEN u.is_again THEN u.last_chain END AS previous_connection_id,
   CASE WHEN d.n IS NULL THEN NULL WHEN e.outcome = 'acked' THEN 'acked'
+    WHEN e.outcome IS NULL AND c.last_ts_ns <= CASE WHEN c.subscription IS NULL THEN i.any_ns
+      ELSE greatest(h.ns, i.all_ns) END THEN 'unknown_gap'
     WHEN k.is_over AND coalesce(k.over_n < e.end_n, true) THEN 'conn_closed'
     ELSE coalesce(e.outcome, 'unacked_at_end') END AS outcome,
   a.frame_no AS ack_frame_no, a.rank AS ack_rank, t.latency_ns AS ack_latency_ns,
@@ -235,4 +299,7 @@ LEFT JOIN orders AS b ON u.is_again AND b.n = u.last_n
 LEFT JOIN published AS s ON s.n = c.n
 CROSS JOIN LATERAL (SELECT CASE WHEN e.outcome = 'acked'
   AND coalesce(e.commit_ns, d.commit_ns) >= c.last_ts_ns
-  THEN coalesce(e.commit_ns, d.commit_ns) - c.last_ts_ns END AS latency_ns) AS t;
+  THEN coalesce(e.commit_ns, d.commit_ns) - c.last_ts_ns END AS latency_ns) AS t
+LEFT JOIN hidden_commits AS h ON h.subscription = c.subscription
+CROSS JOIN (SELECT max(ns) FILTER (subscription IS NULL) AS all_ns, max(ns) AS any_ns
+  FROM hidden_commits) AS i;

@@ -61,6 +61,8 @@ PUBLISHES: Final = frozenset(
     NUMBER[name] for name in ("BATCH", "PUBLISH", "TXN_PUBLISH", "APPEND_STREAM")
 )
 ACKS: Final = frozenset(NUMBER[name] for name in ("COMMIT_OFFSET", "BATCH_COMMIT"))
+# What moves the offset of a group, or is a part of that.
+COMMITTING: Final = ACKS | {NUMBER["SEND_OFFSETS_TO_TXN"], NUMBER["END_TXN"]}
 CONSUMES: Final = frozenset(NUMBER[name] for name in ("CONSUME", "STREAM", "READ_STREAM"))
 KINDS: Final = {
     **dict.fromkeys(PUBLISHES, enums.KIND_PUBLISH),

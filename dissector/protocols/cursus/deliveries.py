@@ -272,12 +272,15 @@ def unlink_overlapping(
 
 @kernel
 def write_deliveries(state: DeliveryState, indexes: Int64Array, outcome: int, row: int) -> None:
-    """Close deliveries that are in no list, with another outcome where their connection is over."""
+    """Close deliveries that are in no list, with the outcome that is known of one, or with another
+    where their connection is over."""
     for index in range(len(indexes)):
-        connection = state.deliveries.connection_id[indexes[index]]
+        which = indexes[index]
+        connection = state.deliveries.connection_id[which]
         is_over = tables.find(state.closed_connections, connection, 0, 0, 0) != tables.ABSENT
-        is_other = is_over and outcome != UNRESOLVED_AT_LIMIT
-        write_delivery(state, indexes[index], DELIVERY_CONN_CLOSED if is_other else outcome, row)
+        told = DELIVERY_CONN_CLOSED if is_over and outcome != UNRESOLVED_AT_LIMIT else outcome
+        known = state.deliveries.outcome[which]
+        write_delivery(state, which, told if known == NULL else known, row)
 
 
 class OpenDeliveries:

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from dissector.blocks import TableBlock
+from dissector.blocks import Coded, TableBlock
 from dissector.codecs.names import NameTable
 from dissector.codecs.texts import bounded
 from dissector.jit import prepacked
@@ -23,6 +23,7 @@ from dissector.notice_log import NoticeLog
 from dissector.protocols import columns
 from dissector.protocols.columns import FrameColumns, FrameEvent
 from dissector.protocols.cursus import commands
+from dissector.protocols.cursus import deliveries as cursus_deliveries
 from dissector.protocols.cursus import rows as cursus_rows
 from dissector.protocols.cursus import sessions as cursus_sessions
 from dissector.protocols.cursus.answers import Answer
@@ -49,6 +50,13 @@ from dissector.tables import ABSENT
 
 _STREAM: Final = commands.NUMBER["STREAM"]
 _READ_STREAM: Final = commands.NUMBER["READ_STREAM"]
+_COMMITTING: Final = np.array(sorted(commands.COMMITTING), np.int64)
+# What a commit may have come to without an answer that could be read.
+_NOT_TOLD: Final = np.array(
+    (enums.LOST_IN_GAP, enums.RESPONSE_CUT, enums.OTHER_SIDE_NOT_CAPTURED), np.int64
+)
+_MAY_COMMIT: Final = commands.COMMITTING | {NULL, commands.UNKNOWN}
+_TELLING_COLUMNS: Final = ("request_command", "outcome", "subscription", "request_last_ns")
 _BATCHES: Final = (commands.BATCH, commands.NUMBER["INTERNAL_BATCH"])
 # Commands whose success has fields that no other's has; a few are enough to tell answers apart.
 _TELLING_FIELDS: Final = {
@@ -134,8 +142,21 @@ class CursusExchanges:
             else:
                 self._frame(context, row, decoded.get(row))
             row = walk(context, row + 1, rows, self._protocol, base)
-        self._blocks += self._exchanges.blocks(run, self._notices)
+        self._add(self._exchanges.blocks(run, self._notices))
         self._names.update()  # texts of errors, too
+
+    def _add(self, blocks: list[TableBlock]) -> None:
+        """Take exchanges that closed; of a commit among them the answer may be missing."""
+        hidden = self._updates.groups.hidden
+        for block in blocks:
+            asked, outcome, group, asked_ns = (
+                column.codes if isinstance(column, Coded) else np.asarray(column)
+                for column in map(block.columns.__getitem__, _TELLING_COLUMNS)
+            )
+            is_hidden = np.isin(asked, _COMMITTING) & np.isin(outcome, _NOT_TOLD)
+            for row in np.flatnonzero(is_hidden):
+                hidden.note(int(group[row]), int(asked_ns[row]))
+        self._blocks += blocks
 
     def client_handles(self) -> list[TableBlock]:
         """Blocks of producers and consumers that closed since last asked."""
@@ -172,6 +193,21 @@ class CursusExchanges:
         if self._stream_of(session) == ABSENT:
             direction_index = 2 * session + int(frames.endpoint_index[row])
             pairing_connections.note_event(context.pairing, row, direction_index)
+            is_of_client = frames.direction[row] != columns.TO_CLIENT
+            if is_of_client and pairing_connections.may_hide_frames(frames, row):
+                # Of a hole that an acknowledgement proves it is told when what is before it came.
+                self._note_hidden(session, int(self._state.counters[pairing_state.COUNT_NOW]))
+
+    def _note_hidden(self, session: int, ns: int) -> None:
+        """A request is missing: a commit, of the group that its client named before, or of any.
+
+        One that only sent batches commits nothing.
+        """
+        sessions = self._own.sessions
+        group = int(sessions.group[session])
+        if group != NULL or sessions.has_sent[session] == 0:
+            is_one = group != cursus_deliveries.MANY
+            self._updates.groups.hidden.note(group if is_one else NULL, ns)
 
     def _connection_over(
         self, context: PassContext, connection: int, is_capture_over: bool
@@ -203,7 +239,7 @@ class CursusExchanges:
         """The capture is over: what waits, in the order of its frames."""
         self._gathered.row = self._ordinal + 1
         self._state.counters[pairing_state.COUNT_ROW] = self._ordinal
-        self._blocks += self._exchanges.finish(self._notices)
+        self._add(self._exchanges.finish(self._notices))
         for connection, session in self._sessions.items():
             self._updates.session_over(connection, session, True)
         self._sessions.clear()
@@ -240,6 +276,9 @@ class CursusExchanges:
         if kind == enums.KIND_PUBLISH:
             self._updates.note_order(session, row)
         which = cursus_sessions.ask(context, session, row, kind, is_forwarded)
+        is_cut = int(context.frames.status[row]) != columns.COMPLETE
+        if is_cut and command in _MAY_COMMIT and self._stream_of(session) == ABSENT:
+            self._note_hidden(session, int(context.frames.last_ts_ns[row]))
         if line is not None and self._own.requests.following[which] == NULL:
             self._lines[which] = int(context.frames.frame_no[row]), line
         if not is_forwarded:
@@ -368,6 +407,9 @@ class CursusExchanges:
             return
         if command == commands.BATCH:
             self._updates.delivered(ABSENT, row, False)
+        elif command in (commands.RESPONSE_OK, NULL) and not has_asked[session]:
+            # Of a direction of which nothing was captured no hole is told.
+            self._note_hidden(session, int(context.frames.last_ts_ns[row]))
         kind = enums.KIND_CONSUME if command == commands.BATCH else enums.KIND_REQUEST
         if answer is not None and answer.ack is not None:
             kind = enums.KIND_PUBLISH

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from dissector import tables
+from dissector.blocks import Int64Array
 from dissector.limits import MAX_GROUP_DELIVERIES, MAX_GROUP_MEMBERS, MAX_GROUP_PARTITIONS, NULL
 from dissector.protocols.columns import NAME_OBSERVED
 from dissector.protocols.cursus import deliveries as cursus_deliveries
 from dissector.protocols.cursus.deliveries import Commit, OpenDeliveries
+from dissector.protocols.cursus.hidden_commits import HiddenCommits
 from dissector.protocols.cursus.offsets import Intervals
 from dissector.protocols.cursus.rows import ClosedRows, ConsumerRow
 from dissector.schemas import enums
@@ -47,6 +49,7 @@ class Groups:
 
     open: deliveries and positions.
     given_up: how many at the limit.
+    hidden: where commits may be.
 
     key: of hash tables.
     """
@@ -61,6 +64,7 @@ class Groups:
         self.open = OpenDeliveries(MAX_GROUP_DELIVERIES, key)
         self._state = self.open.state
         self.given_up = 0
+        self.hidden = HiddenCommits()
 
     # -- members
 
@@ -258,11 +262,15 @@ class Groups:
 
     def _end(self, position: int) -> int:
         """Give up what is open at a position; returns how many deliveries that were."""
-        left = self.open.unlinked(
-            position, -cursus_deliveries.LARGEST - 1, cursus_deliveries.LARGEST
-        )
+        left = self._all_open(position)
         self.open.close(left, enums.UNRESOLVED_AT_LIMIT, self._out.row)
         return len(left)
+
+    def _all_open(self, position: int) -> Int64Array:
+        """What is open at a position, taken out of its list."""
+        return self.open.unlinked(
+            position, -cursus_deliveries.LARGEST - 1, cursus_deliveries.LARGEST
+        )
 
     # -- commits
 
@@ -296,13 +304,16 @@ class Groups:
 
     def finish(self) -> None:
         """The capture is over: close what is open, in the order of its frames."""
-        unacked = [
-            self.open.unlinked(position, -cursus_deliveries.LARGEST - 1, cursus_deliveries.LARGEST)
-            for position in self._positions.values()
-        ]
+        deliveries = self._state.deliveries
+        unacked = []
+        for (subscription, _, _), position in self._positions.items():
+            left = self._all_open(position)
+            is_hidden = deliveries.ts[left] <= self.hidden.last(subscription)
+            deliveries.outcome[left[is_hidden]] = enums.UNKNOWN_GAP
+            unacked.append(left)
         if unacked:
             left = np.concatenate(unacked)
-            order = np.argsort(self._state.deliveries.frame_no[left], kind="stable")
+            order = np.argsort(deliveries.frame_no[left], kind="stable")
             self.open.close(left[order], enums.UNACKED_AT_END, self._out.row)
         for key in list(self._members):
             self._close_member(key, NULL, enums.BY_CAPTURE_END)

@@ -18,7 +18,7 @@ from dissector.protocols.columns import FrameColumns
 from dissector.protocols.cursus import producer_log as cursus_producer_log
 from dissector.protocols.cursus.bodies import BodyColumns
 from dissector.protocols.cursus.commands import BATCH
-from dissector.protocols.cursus.deliveries import DeliveryState, new_ack
+from dissector.protocols.cursus.deliveries import MANY, DeliveryState, new_ack
 from dissector.protocols.cursus.producer_log import BatchKey, ProducerLogState
 from dissector.protocols.pairing import connections as pairing_connections
 from dissector.protocols.pairing import pending as pairing_pending
@@ -40,6 +40,8 @@ class Sessions(Records):
     has_asked: something came from the client.
     must_authenticate: the broker said so, and the client has not.
     has_stored: a batch of it was stored since it last authenticated.
+    group: that its client named, NULL for none, MANY.
+    has_sent: a batch came from the client.
     """
 
     last_topic: Int64Array
@@ -49,6 +51,8 @@ class Sessions(Records):
     has_asked: Int64Array
     must_authenticate: Int64Array
     has_stored: Int64Array
+    group: Int64Array
+    has_sent: Int64Array
 
 
 class Requests(Records):
@@ -115,6 +119,7 @@ def open_session(state: SessionState, pairing: PairingState, connection_id: int)
     session = pairing_connections.connection_of(pairing, connection_id)
     state.sessions.matrix[session] = 0
     state.sessions.last_topic[session] = NULL
+    state.sessions.group[session] = NULL
     return session
 
 
@@ -172,6 +177,7 @@ def ask(context: PassContext, session: int, row: int, kind: int, is_passed_on: b
     if frames.command[row] == BATCH:
         requests.acks[which] = bodies.acks[row] if bodies.acks[row] != NULL else 1
         requests.idempotent[which] = max(bodies.idempotent[row], 0)
+        sessions.has_sent[session] = 1
     if kind == KIND_PUBLISH or is_passed_on:
         highest = frames.highest_sequence_id[row]
         pending.sequence_id[which] = frames.sequence_id[row]
@@ -185,6 +191,9 @@ def ask(context: PassContext, session: int, row: int, kind: int, is_passed_on: b
         )
         requests.batch[which] = number
         pending.attempt[which] = cursus_producer_log.copies_of(context.producer_log, number)
+    named, known = frames.subscription[row], sessions.group[session]
+    if named != NULL and named != known:
+        sessions.group[session] = named if known == NULL else MANY
     sessions.has_asked[session] = 1
     return which
 

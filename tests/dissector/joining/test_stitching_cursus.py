@@ -3,14 +3,18 @@
 import random
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from dissector.joining import stitching, stitching_cursus
 from dissector.joining.closing import CLOSED
+from dissector.lake.reader import open_lake
 from tests.dissector.joining.cutting import parts, read
 from tests.dissector.joining.test_closing import rows_of, whole
 from tests.dissector.joining.test_stitching import joined, land, landed
+from tests.hard.damage import Tap
 from tests.split import quiet_places
 
 # Sample, in how many parts, by a seed: redeliveries after a crash, rebalances, transactions,
@@ -25,6 +29,13 @@ CUTS = (
     ("py-consume_polling.pcap", 2, 7),
     ("java-produce_acks0.pcap", 3, 8),
     ("raw-commands_all.pcap", 5, 9),
+)
+# Sample, share of packets that are lost, seed.
+LOSSES = (
+    ("go-consume_polling.pcap", 0.15, 0),
+    ("go-crash_redelivery_streaming.pcap", 0.15, 2),
+    ("go-group_rebalance_two_consumers.pcap", 0.15, 1),
+    ("go-auth_sasl.pcap", 0.15, 1),
 )
 
 
@@ -44,6 +55,26 @@ def test_parts_have_the_rows_of_the_whole(
     for table in CLOSED:
         mine, theirs = rows_of(tables[table]), rows_of(whole(name)[table])
         assert (mine - theirs, theirs - mine) == (Counter(), Counter()), table
+
+
+@pytest.mark.parametrize(("sample", "lost", "seed"), LOSSES)
+def test_what_holes_hide_is_hidden_behind_a_border(
+    sample: str, lost: float, seed: int, tmp_path: Path
+) -> None:
+    """Commits, and answers to them: their deliveries lie in other captures than the holes."""
+    data = Tap.read(read(f"../cursus/{sample}")).without(lost, seed).bytes()
+    land(data, "whole", tmp_path / "whole", tmp_path)
+    with open_lake(tmp_path / "whole") as lake:
+        theirs = ends_of(lake.table("deliveries"))
+    quiet = quiet_places(data, tmp_path / "whole")
+    pieces = parts(data, sorted(random.Random(seed).sample(quiet, 2)))
+    assert ends_of(joined(landed(tmp_path, pieces), tmp_path / "joined")["deliveries"]) == theirs
+    assert any(outcome == "unknown_gap" for *_, outcome in theirs)
+
+
+def ends_of(deliveries: pa.Table) -> Counter[tuple[Any, ...]]:
+    columns = ("ts", "topic", "partition", "entry_id", "outcome")
+    return Counter(tuple(row[name] for name in columns) for row in deliveries.to_pylist())
 
 
 def test_a_batch_that_is_cut_waits_beside_requests_that_wait(tmp_path: Path) -> None:

@@ -48,6 +48,10 @@ class Dialogue:
         self.client(number, command)
         self.broker(number, answer)
 
+    def wait(self, seconds: int) -> None:
+        """Nothing is said for a while."""
+        self._now += seconds * 1_000_000_000
+
     def close(self, number: int) -> None:
         """FIN of both sides."""
         tape = self.tapes[number]
