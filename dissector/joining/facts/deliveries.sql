@@ -561,7 +561,8 @@ WITH redelivered AS (
     coalesce(h.closed_by = 'broker' AND h.refused_code IS NULL AND h.closed_n <= d.n
       AND NOT is_behind AND NOT coalesce(h.closed_frame_no < h.closed_n, false), false)
       AS broker_closed,
-    coalesce(u.broker_spot < h.closed_n, false) AS may_be_sought
+    coalesce(u.broker_spot < h.closed_n, false) AS may_be_sought,
+    is_behind AND coalesce(left_n < d.n, false) AS is_unseen
   FROM received AS d JOIN received AS b ON b.c = d.previous_c AND b.n = d.previous_n
   LEFT JOIN next_hidden_acks AS u ON u.c = b.c AND u.n = b.n
   JOIN numbered_consumers AS h ON h.c = b.c AND h.consumer_id = b.consumer_id AND h.x = b.x
@@ -616,7 +617,7 @@ SELECT a.c, a.n, CASE WHEN sought.c IS NOT NULL THEN 'seek'
     ELSE 'unknown' END
   WHEN a.broker_closed THEN CASE WHEN a.may_be_sought AND a.outcome_before = 'acked' THEN 'unknown'
     ELSE 'unload' END
-  WHEN a.came_back THEN 'reconnect' ELSE 'consumer_gone' END AS cause
+  WHEN a.is_unseen THEN 'unknown' WHEN a.came_back THEN 'reconnect' ELSE 'consumer_gone' END AS cause
 FROM redelivered AS a LEFT JOIN sought ON sought.c = a.c AND sought.n = a.n LEFT JOIN aborted_acks
   ON aborted_acks.c = a.c AND aborted_acks.n = a.n
 LEFT JOIN switched_consumers ON switched_consumers.c = a.c AND switched_consumers.n = a.n LEFT JOIN sweep_requests

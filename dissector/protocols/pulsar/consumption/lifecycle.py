@@ -124,7 +124,7 @@ def _open_consumer(state: ConsumptionState, block: PassContext, row: int) -> Non
     consumers = state.consumers
     before = consumption_consumers.find_consumer(state, connection, consumer_id)
     if before != ABSENT and consumers.state[before] != ConsumerState.CLOSED:
-        _end_consumer(state, block, row, before, LeftBy.CLIENT, CONSUMER_CLOSED)
+        _end_consumer(state, block, row, before, LeftBy.UNSEEN, CONSUMER_CLOSED)
     names = ConsumerNames(
         frames.topic[row],
         frames.subscription[row],

@@ -63,6 +63,8 @@ def cause_of_known(state: ConsumptionState, group: int, consumer: int, cell: int
         # times, and nothing else does so while a consumer is there.
         is_asked = owner == consumer and consumers.wants_all[consumer] == 1
         return enums.CAUSE_EXPLICIT if is_asked else enums.CAUSE_UNKNOWN
+    if consumers.left_by[owner] == LeftBy.UNSEEN:
+        return enums.CAUSE_UNKNOWN
     if consumers.left_by[owner] == LeftBy.BROKER:
         # A seek makes the broker close it, too, and brings back what was acknowledged.
         may_be_sought = (

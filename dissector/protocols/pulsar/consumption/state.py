@@ -59,6 +59,7 @@ class LeftBy(enum.IntEnum):
     CLIENT = 1
     BROKER = 2
     CONNECTION = 3
+    UNSEEN = 4  # another one has its id
 
 
 PAGE_BITS: Final = 6

@@ -108,6 +108,22 @@ def test_a_close_whose_seek_may_be_lost_is_no_unload(
     assert last_cause(talk) == cause
 
 
+@pytest.mark.parametrize("is_closed", [False, True], ids=["lost", "captured"])
+def test_one_that_was_opened_unseen_did_not_come_back_by_itself(is_closed: bool) -> None:
+    """Its SUBSCRIBE was lost, so nothing tells which of its ends a broker's close is."""
+    talk = Talk()
+    talk.connect()
+    talk.subscribe(0, subscription_type=SHARED)
+    talk.broker(commands.CLOSE_CONSUMER, request_id=-1, consumer_id=0)
+    talk.gap(TO_BROKER)
+    talk.message(0)
+    if is_closed:
+        talk.broker(commands.CLOSE_CONSUMER, request_id=-1, consumer_id=0)
+    talk.subscribe(0, subscription_type=SHARED)
+    talk.message(0)
+    assert last_cause(talk) == "unknown"
+
+
 @pytest.mark.parametrize("is_opened", [False, True], ids=["in use", "opened"])
 def test_a_hole_before_a_consumer_hides_deliveries_if_it_may_have_been_there(
     is_opened: bool,
