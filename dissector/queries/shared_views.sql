@@ -581,7 +581,8 @@ WHERE s.last_ns >= s.first_ns;
 -- attempts_to_connect: a connection, and whether it came to nothing
 -- That is one without a handshake and without a byte of payload either. Where nothing of the client
 -- was captured its part of the handshake is not known. is_seen: its opening was captured. One that
--- lasts beyond the time that is selected was opened, and closed, when that happened.
+-- lasts beyond the time that is selected was opened, and closed, when that happened. Both legs of a
+-- proxied pair were connected, but one that another capture shows, too, was so once.
 SELECT
   c.capture, c.connection_id, c.client_ip, c.broker_ip, c.broker_port, c.first_ts_ns,
   c.handshake_rtt_ns,
@@ -595,7 +596,8 @@ SELECT
   ) AS is_opened,
   c.handshake_rtt_ns IS NULL AND coalesce(c.protocol = 'none', FALSE)
     AND coalesce(c.packets_to_broker > 0, TRUE) AS is_vain
-FROM connections AS c;
+FROM connections AS c
+WHERE NOT coalesce(c.leg = 'broker' AND c.twin_connection_id = -2, FALSE);
 
 -- storms: a client and a broker, and the most connections between them opened within ten seconds
 -- materialized
