@@ -308,12 +308,24 @@ WHERE
   e.kind = 'publish' AND e.outcome <> 'orphan_response'
   AND e.publish_time_ms BETWEEN 1 AND 4102444800000;
 
--- clocks_set_back: a client whose clock was set back
+-- unsteady_clocks: a capture whose own clock was set back, or whose packets two clocks have stamped
+SELECT DISTINCT capture
+FROM notices
+WHERE code = 'clock_unsteady';
+
+-- clocks_set_back: a client whose clock was set back, or that of a capture that shows it
 SELECT DISTINCT u.unit, c.client_ip
 FROM whole_notices AS n
 JOIN whole_connections AS c ON c.capture = n.capture AND c.connection_id = n.connection_id
 JOIN units AS u ON u.capture = n.capture
-WHERE n.code = 'publish_time_back';
+WHERE n.code = 'publish_time_back'
+UNION
+SELECT u.unit, c.client_ip
+FROM whole_notices AS n
+JOIN units AS m ON m.capture = n.capture
+JOIN units AS u ON u.unit = m.unit
+JOIN whole_connections AS c ON c.capture = u.capture
+WHERE n.code = 'clock_unsteady';
 
 -- client_clocks: a client's clock beside the clock of the capture
 -- materialized
