@@ -29,6 +29,12 @@ SAMPLES = (
     "cursus/go-consume_streaming.pcap",
 )
 ALL = tuple(map(name_of, (*CASES, *CURSUS_CASES)))
+# Where bytes are missing, or may be, timers decide for how long they are waited for.
+WHOLE = tuple(
+    name_of(case)
+    for case in (*CASES, *CURSUS_CASES)
+    if not (case.is_lossy or case.is_midstream or case.is_cut or case.name == "cpp-s24_big.pcap")
+)
 # What a copy adds to.
 PER_PACKET = ("payload_bytes_to_broker", "payload_bytes_to_client", "vlan_ids")
 # Rules that speak of times in seconds or of what came first, which two clocks do not tell.
@@ -130,7 +136,7 @@ def found_in(capture: bytes, path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("way", TIMES)
-@pytest.mark.parametrize("name", ALL if LOOKS_AT_ALL else SAMPLES)
+@pytest.mark.parametrize("name", WHOLE if LOOKS_AT_ALL else SAMPLES)
 def test_rows_do_not_depend_on_times(name: str, way: Way) -> None:
     capture = sample(name)
     some = packets(capture)
@@ -186,6 +192,7 @@ def test_packets_that_are_there_twice_count_once(name: str) -> None:
     for table in whole.keys() - {"notices"}:
         for rows in (said[table], whole[table]):
             for row in rows:
-                for column in PER_PACKET:
+                is_close = row.get("event") == "close"  # with the last packet
+                for column in (*PER_PACKET, *(("ts", "ts_ns") if is_close else ())):
                     row.pop(column, None)
         assert said[table] == whole[table]
