@@ -71,6 +71,7 @@ RST_REACH_BYTES: Final = 1 << 20  # an RST further ahead of its stream is outsid
 DUPLICATE_WINDOW_MS: Final = 50  # copies by the tap are that close; retransmissions hardly ever
 MAX_SHARED_ADDRESSES: Final = 64  # connections of equal addresses and ports behind other tags
 TAG_REACH_BYTES: Final = 4 << 20  # so far off, numbers still fit a stream seen with another tag
+UNSTEADY_CLOCK_MS: Final = 100  # where capture time goes further back, durations are not true
 CLOCK_LEAP_MS: Final = 3_600_000  # a time that far ahead counts when a second packet confirms it
 SYN_ONLY_TIMEOUT_MS: Final = 130_000  # a SYN without answer; senders repeat it for 127 s
 LINGER_MS: Final = 60_000  # a closed connection still owns the packets of its addresses

@@ -27,6 +27,11 @@ NOTICES: Final = (
     NoticeKind("truncated_tail", "warning", "file {value2} ends inside a record at byte {value}"),
     NoticeKind("corrupt_record", "error", "file {value2} is damaged from byte {value} on"),
     NoticeKind("clock_step", "info", "capture time went back {value2} times, by up to {value} ns"),
+    NoticeKind(
+        "clock_unsteady",
+        "error",
+        "capture time went back {value2} times, by up to {value} ns: durations are not true",
+    ),
     NoticeKind("skipped_section", "warning", "file {value2}: a part from byte {value} was skipped"),
     NoticeKind("interface_drops", "warning", "the interface dropped {value} packets"),
     NoticeKind(

@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from dissector.dissection import Dissection, Options
+from dissector.tls.keylog import KeyLog
 from tests.dissector.observed import CAPTURES, TABLES, Row, Tables
 from tests.plain import rows_of_block
 from tests.wire.recut import Places, Segment, Way, is_pcap, recut
@@ -48,14 +49,14 @@ def bytes_of(path: Path) -> bytes:
     return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
 
 
-def rows_of(capture: bytes, options: Options | None = None) -> Tables:
+def rows_of(capture: bytes, options: Options | None = None, keys: KeyLog | None = None) -> Tables:
     """The rows of all tables but capture_files, without what counts or numbers packets.
 
     Notices stand in the order of their packets: here in one of their own. Where frames are found
     again, large packets may confirm them and tiny ones not: whether, and when, is left out.
     """
     data = np.frombuffer(bytearray(capture), np.uint8)
-    dissection = Dissection(options or Options())
+    dissection = Dissection(options or Options(), keys=keys)
     dissection.start_file()
     blocks = list(dissection.feed(data, 0, len(data), True)[1])
     rows = [(block.table, rows_of_block(block)) for block in blocks]

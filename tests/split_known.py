@@ -18,9 +18,6 @@ frames, by which they are known as a pair: each message counts on both."""
 NO_CHECKSUM: Final = """
 Messages without a checksum: two taps that show the same one at other moments have nothing to know
 it by, and are joined no more than captures of two brokers."""
-START: Final = """
-Of a side that begins at a border nothing leaves for a reorder window: a hole that opens meanwhile
-lies a few frames later, and taints another exchange than in the whole."""
 
 CUT: Final = ("cut", "order", "processes")
 KNOWN: Final[dict[str, dict[str, int]]] = {
@@ -61,7 +58,6 @@ KNOWN: Final[dict[str, dict[str, int]]] = {
         "pulsar/go_client.pcap connections": 20,
         "pulsar/go_client.pcap both": 20,
     },
-    START: {f"pulsar/tap-caploss.pcap {way}": 2 for way in (*CUT, "anywhere", "both")},
     LEGS: {
         f"pulsar-apache/cpp-s08_nack-proxy-any.pcap {way}": 75 for way in (*CUT, "anywhere", "both")
     },

@@ -19,7 +19,7 @@ from dissector.capture.pcap import PcapLayout, header_bytes, is_pcap, read_heade
 from dissector.capture.pcapng import BlockType, PcapngSection
 from dissector.capture.search import HERE, NOT_HERE, SearchResult, find_blocks, find_records
 from dissector.capture.without_timestamp import UntimedPackets
-from dissector.limits import MAX_PACKETLESS_BYTES, NULL, PACKET_BLOCK_ROWS
+from dissector.limits import MAX_PACKETLESS_BYTES, NULL, PACKET_BLOCK_ROWS, UNSTEADY_CLOCK_MS
 from dissector.notice_rows import Notice, notice_of
 from dissector.packet.columns import PacketColumns
 
@@ -27,6 +27,7 @@ PCAP: Final = "pcap"
 PCAPNG: Final = "pcapng"
 LIVE: Final = "live"  # packets of a network interface
 HEAD_BYTES: Final = 12  # enough to tell the format
+_LEAP, _LEAP_NS = notice_of("clock_unsteady").kind, UNSTEADY_CLOCK_MS * 1_000_000
 _LONGEST_HEADER: Final = 28  # of a pcap file
 _FORMAT, _RECORDS, _SEARCH, _OVER = range(4)
 
@@ -295,7 +296,8 @@ class CaptureReader:
     def finish(self) -> list[Notice]:
         """All notices of the capture, those that concern it as a whole last."""
         if self.clock_steps:
-            self.notices.append(self._largest_step._replace(value2=self.clock_steps))
+            kind = _LEAP if self._largest_step.value >= _LEAP_NS else self._largest_step.kind
+            self.notices.append(self._largest_step._replace(kind=kind, value2=self.clock_steps))
         oddities = self._state.oddities
         for code, first, count in zip(
             capture_columns.ODDITY_CODES,

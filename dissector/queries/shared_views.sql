@@ -308,12 +308,24 @@ WHERE
   e.kind = 'publish' AND e.outcome <> 'orphan_response'
   AND e.publish_time_ms BETWEEN 1 AND 4102444800000;
 
--- clocks_set_back: a client whose clock was set back
+-- unsteady_clocks: a capture whose own clock was set back, or whose packets two clocks have stamped
+SELECT DISTINCT capture
+FROM notices
+WHERE code = 'clock_unsteady';
+
+-- clocks_set_back: a client whose clock was set back, or that of a capture that shows it
 SELECT DISTINCT u.unit, c.client_ip
 FROM whole_notices AS n
 JOIN whole_connections AS c ON c.capture = n.capture AND c.connection_id = n.connection_id
 JOIN units AS u ON u.capture = n.capture
-WHERE n.code = 'publish_time_back';
+WHERE n.code = 'publish_time_back'
+UNION
+SELECT u.unit, c.client_ip
+FROM whole_notices AS n
+JOIN units AS m ON m.capture = n.capture
+JOIN units AS u ON u.unit = m.unit
+JOIN whole_connections AS c ON c.capture = u.capture
+WHERE n.code = 'clock_unsteady';
 
 -- client_clocks: a client's clock beside the clock of the capture
 -- materialized
@@ -581,7 +593,8 @@ WHERE s.last_ns >= s.first_ns;
 -- attempts_to_connect: a connection, and whether it came to nothing
 -- That is one without a handshake and without a byte of payload either. Where nothing of the client
 -- was captured its part of the handshake is not known. is_seen: its opening was captured. One that
--- lasts beyond the time that is selected was opened, and closed, when that happened.
+-- lasts beyond the time that is selected was opened, and closed, when that happened. Both legs of a
+-- proxied pair were connected, but one that another capture shows, too, was so once.
 SELECT
   c.capture, c.connection_id, c.client_ip, c.broker_ip, c.broker_port, c.first_ts_ns,
   c.handshake_rtt_ns,
@@ -595,7 +608,8 @@ SELECT
   ) AS is_opened,
   c.handshake_rtt_ns IS NULL AND coalesce(c.protocol = 'none', FALSE)
     AND coalesce(c.packets_to_broker > 0, TRUE) AS is_vain
-FROM connections AS c;
+FROM connections AS c
+WHERE NOT coalesce(c.leg = 'broker' AND c.twin_connection_id = -2, FALSE);
 
 -- storms: a client and a broker, and the most connections between them opened within ten seconds
 -- materialized

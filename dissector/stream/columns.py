@@ -31,6 +31,7 @@ ENDED_CAPTURE_END: Final = ENDED_NAMES.index("capture_end")
 RETRANSMITTED: Final = 1  # some byte was sent again or came out of order (no tap copies)
 STARTS_PACKET: Final = 2  # the first byte of this range is the first payload byte of its packet
 ENDS_PACKET: Final = 4  # the last byte of this range is the last payload byte of its packet
+GOES_ON: Final = 8  # of a hole: more is missing, how much a later range of its direction says
 
 
 class RangeSource(enum.IntEnum):

@@ -92,6 +92,8 @@ class TlsConnection:
         if side.is_lost:
             side.stream.add(piece, view)
             self._search(side)
+            if side.is_lost:
+                side.tell_hole(self._open_sink)
         elif side.is_blocked:
             side.stream.add(piece, view)
             held = len(side.stream.data)
@@ -122,6 +124,7 @@ class TlsConnection:
             return
         if side.is_lost:
             side.stream.begin_search(piece.end)
+            side.tell_hole(self._open_sink)
             return
         if side.skip_until:
             start, end = side.skip_from, side.skip_until
@@ -140,8 +143,10 @@ class TlsConnection:
             side.skip_until = end
             if piece.end == end:
                 self._end_skip(side, piece)
-            return
-        side.is_lost, side.lost_from = True, start
+                return
+        else:
+            side.is_lost, side.lost_from = True, start
+        side.tell_hole(self._open_sink)
 
     def try_again(self) -> None:
         """The key log may have grown."""
@@ -155,7 +160,7 @@ class TlsConnection:
         """A direction has ended, or will give no more: the offset of its plain end."""
         side = self._sides[endpoint_index]
         if self.verdict == OPEN and side.is_lost:
-            self._lose(side, side.stream.end - side.lost_from, 1, side.last)
+            side.lose(self._open_sink, side.stream.end - side.lost_from, 1, side.last)
             side.is_lost = False
             side.is_dead = True
         return side.plain
@@ -350,7 +355,7 @@ class TlsConnection:
                 "tls_bad_record", side.index, side.last,
                 value=side.record_no, value2=number, bytes=len(record),
             )  # fmt: skip
-        self._lose(side, len(record), 1, side.last)
+        side.lose(self._open_sink, len(record), 1, side.last)
 
     def _pass_early(self, side: Direction, record: memoryview) -> None:
         """A record of early data, whose secret no key log line that is read has."""
@@ -358,17 +363,14 @@ class TlsConnection:
             self._said_early = True
             self._sink.note("tls_early_data", side.index, side.last)
         if self._greeting.takes_early_data:
-            self._lose(side, len(record), 1, side.last)
+            side.lose(self._open_sink, len(record), 1, side.last)
         else:
             side.overhead += len(record)
 
-    def _lose(self, side: Direction, size: int, count: int, piece: StreamRange) -> None:
-        """Stream bytes that held so many records, none of which was opened."""
-        plain = side.lost_plain(size, count)
-        if self.verdict == OPEN:
-            self._sink.gap(side.index, side.lost_kind, side.plain, plain, piece)
-        side.plain += plain
-        side.lost_kind = int(RangeKind.GAP_LOST)
+    @property
+    def _open_sink(self) -> PlainSink | None:
+        """Who takes what is missing, None while nothing was opened."""
+        return self._sink if self.verdict == OPEN else None
 
     def _search(self, side: Direction) -> None:
         """Look for a record behind a hole whose end is no boundary that is known."""
@@ -381,7 +383,7 @@ class TlsConnection:
             self._prove(side)
             side.is_encrypted, side.is_lost = True, False
             size = len(found.record)
-            self._lose(side, found.start - side.lost_from, found.lost_records, side.last)
+            side.lose(self._open_sink, found.start - side.lost_from, found.lost_records, side.last)
             side.record_no += found.lost_records + 1
             end = found.start + size
             pieces = [piece for piece in found.pieces if piece.start < end]
@@ -391,7 +393,7 @@ class TlsConnection:
                 self._read(side, found.rest, end, rest)
         elif side.tried_bytes > limits.MAX_TLS_TRIED_BYTES:
             self._sink.note("tls_search_limit", side.index, side.last, value=side.tried_bytes)
-            self._lose(side, side.stream.end - side.lost_from, 1, side.last)
+            side.lose(self._open_sink, side.stream.end - side.lost_from, 1, side.last)
             side.is_dead = True
 
     def _pass_over(self, side: Direction, piece: StreamRange) -> None:
@@ -429,7 +431,7 @@ class TlsConnection:
         """The record that a hole cut ends here."""
         size = side.skip_until - side.skip_from
         if side.is_encrypted:
-            self._lose(side, size, 1, piece)
+            side.lose(self._open_sink, size, 1, piece)
             side.sequence += 1
             side.record_no += 1
         side.skip_until = 0

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dissector import limits
-from dissector.stream.columns import RangeKind
+from dissector.stream.columns import GOES_ON, RangeKind
 from dissector.tls import records
-from dissector.tls.records import RecordStream, StreamRange
+from dissector.tls.records import PlainSink, RecordStream, StreamRange
 
 if TYPE_CHECKING:
     from dissector.tls.ciphers import RecordOpener, TrafficSecret
@@ -37,7 +37,7 @@ class Direction:
     sequence: number of the next record under the key in use.
     is_encrypted: records are; is_proved: one was authentic; is_dead: none will be opened.
     is_lost: no boundary is known; lost_from: stream offset from which nothing was opened, lost_kind
-        which kind of hole that was.
+        which kind of hole that was; told: plain bytes of it that are called missing already.
     skip_until: end of a record that a hole cut, 0: none; skip_from: its start.
     is_blocked: the next record waits for what the other side, or the key log, will say.
     overhead: stream bytes of opened records that are no plain ones.
@@ -62,6 +62,7 @@ class Direction:
         self.is_lost = False
         self.lost_from = 0
         self.lost_kind = int(RangeKind.GAP_LOST)
+        self.told = 0
         self.skip_from = self.skip_until = 0
         self.is_blocked = False
         self.passed_over = 0  # records before the first authentic one
@@ -99,12 +100,26 @@ class Direction:
             self.secret = self.secret.updated()
             self.opener, self.sequence = self.secret.opener(), 0
 
-    def lost_plain(self, size: int, count: int) -> int:
-        """How many plain bytes so many records held that took `size` bytes of the stream."""
-        overhead = records.HEADER_BYTES
-        if self.opener is not None:
-            overhead += self.opener.overhead
-        return max(1, size - count * overhead)
+    def lose(self, sink: PlainSink | None, size: int, count: int, piece: StreamRange) -> None:
+        """Stream bytes that held so many records, none of which was opened.
+
+        What they took beside their plain bytes is known; what `tell_hole` told is told.
+        """
+        around = records.HEADER_BYTES + (0 if self.opener is None else self.opener.overhead)
+        plain = max(1, size - count * around, self.told) - self.told
+        if sink is not None and plain:
+            sink.gap(self.index, self.lost_kind, self.plain, plain, piece)
+        self.plain += plain
+        self.told, self.lost_kind = 0, int(RangeKind.GAP_LOST)
+
+    def tell_hole(self, sink: PlainSink | None) -> None:
+        """Say that bytes are missing before what the other side says next; how many, and which
+        frames they took, the next record that is opened tells."""
+        if sink is not None:
+            piece = self.last._replace(flags=GOES_ON)
+            sink.gap(self.index, self.lost_kind, self.plain, 1, piece)
+            self.plain += 1
+            self.told += 1
 
     def opened(self, record: memoryview) -> Any:
         """What a record holds; None if it is not authentic."""

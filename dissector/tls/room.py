@@ -414,8 +414,8 @@ class TlsRoom:
         self, endpoint_index: int, kind: int, offset: int, size: int, piece: StreamRange
     ) -> None:
         """Plain bytes that are missing."""
-        row = [*self._row]
-        row[1:10] = [endpoint_index, kind, offset, size, 0, 0, piece.packet, piece.ts_ns, 0]
+        row, goes_on = [*self._row], piece.flags & columns.GOES_ON
+        row[1:10] = [endpoint_index, kind, offset, size, 0, 0, piece.packet, piece.ts_ns, goes_on]
         self._put(row)
 
     def note(self, code: str, endpoint_index: int, piece: StreamRange, **numbers: int) -> None:

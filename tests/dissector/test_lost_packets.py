@@ -1,7 +1,5 @@
 """Packets that a tap lost: what they hid is called lost, and nobody is blamed for it."""
 
-import random
-import struct
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
@@ -13,11 +11,10 @@ import pytest
 from tests.anycut import bytes_of, rows_of
 from tests.choosing import LOOKS_AT_ALL, examples
 from tests.dissector.observed import CAPTURES, CASES, Tables, name_of
-from tests.wire.recut import is_pcap, records
+from tests.wire.recut import is_pcap, with_losses
 
 RATES = (0.02, 0.15)
 SEEDS = range(examples(3, 1))
-HEADER_BYTES = 24  # of a pcap file
 # Slow receipts, sends that are resent, an unload, a broker's restart, seeks, acks that are asked
 # for, a proxy, several consumers.
 SAMPLES = (
@@ -65,17 +62,6 @@ def whole(name: str) -> tuple[bytes, Tables]:
     if not is_pcap(data):
         pytest.skip("the sample is no pcap")
     return data, rows_of(data)
-
-
-def with_losses(capture: bytes, rate: float, seed: str) -> Tables:
-    """The rows of a capture without some of its packets."""
-    drawn = random.Random(seed)
-    kept = [
-        time + struct.pack("<II", len(data), size) + data
-        for time, data, size in records(capture)
-        if drawn.random() >= rate
-    ]
-    return rows_of(capture[:HEADER_BYTES] + b"".join(kept))
 
 
 def by_request(tables: Tables) -> dict[Any, dict[str, Any]]:
@@ -157,7 +143,7 @@ def in_order(tables: Tables) -> set[int]:
 @pytest.mark.parametrize("name", ALL if LOOKS_AT_ALL else SAMPLES)
 def test_an_answer_that_was_lost_is_nobody_s_silence(name: str, rate: float, seed: int) -> None:
     capture, expected = whole(name)
-    said = with_losses(capture, rate, f"{name} {seed}")
+    said = rows_of(with_losses(capture, rate, f"{name} {seed}"))
     answered = {key: row for key, row in by_request(expected).items() if row["outcome"] in ANSWERED}
     found = by_request(said)
     silent = {
@@ -183,7 +169,7 @@ def test_an_answer_that_was_lost_is_nobody_s_silence(name: str, rate: float, see
 @pytest.mark.parametrize("name", ALL if LOOKS_AT_ALL else SAMPLES)
 def test_balances_and_causes_that_are_told_are_right(name: str, rate: float, seed: int) -> None:
     capture, expected = whole(name)
-    said = with_losses(capture, rate, f"{name} {seed}")
+    said = rows_of(with_losses(capture, rate, f"{name} {seed}"))
     balances, known = known_balances(said), known_balances(expected)
     assert not {key for key in balances.keys() & known.keys() if balances[key] - known[key]}
     causes = {key: row["redelivery_cause"] for key, row in by_message(expected).items()}

@@ -304,7 +304,7 @@ def test_b14_years_far_off_are_years_like_others(
 def test_b14_a_clock_set_back_is_counted_and_its_times_are_kept() -> None:
     tables = dissected(content("B14", "clock_steps_back"))
     assert commands(tables) == commands(whole())
-    (step,) = [notice for notice in tables["notices"] if notice["code"] == "clock_step"]
+    (step,) = [notice for notice in tables["notices"] if notice["code"] == "clock_unsteady"]
     half = len(made.records()) // 2
     assert step["packet"] == half + 1
     assert str(made.STEP_BACK_NS - STEP_NS) in step["text"]

@@ -170,3 +170,13 @@ def out_of_order(capture: bytes, drawn: random.Random) -> bytes:
     return capture[:24] + b"".join(
         time + struct.pack("<II", len(data), wire) + data for time, data, wire in out
     )
+
+
+def with_losses(capture: bytes, rate: float, seed: str) -> bytes:
+    """A pcap file without some of its packets, as a tap that does not keep up makes it."""
+    drawn = random.Random(seed)
+    return capture[:24] + b"".join(
+        time + struct.pack("<II", len(data), size) + data
+        for time, data, size in records(capture)
+        if drawn.random() >= rate
+    )

@@ -32,7 +32,7 @@ why = "clients that wait longer each time try less often"
 
 [text]
 what = "{broker_ip}:{broker_port} closed {connections} connections of {client_ip} without an answer to {command}[ (topic {topic})]; {requests} requests {requests|was|were} lost so, the quickest close came {after_ms} ms behind the request."
-known = "The request (frame {first_request}), no answer to it, and that the broker closed first are in the capture, which has no hole in these connections; no error was answered on them before."
+known = "The request (frame {first_request}), no answer to it, and that the broker closed first are in the capture, which has no hole in these connections; no error was answered on them, nor was an answer captured before its request."
 rival = "A broker that was stopped or killed at that moment."
 decides = "The broker's log at that time: it reads every frame with one compression and one protocol, and closes on what it cannot read (a plain command where it expects gzip, clear text where it expects TLS), and on a producer's old epoch or a gap in its sequence."
 do = "Compare the compression and TLS settings of client and broker; for a batch, look at the producer's epoch and sequence."
@@ -65,7 +65,7 @@ unexplained AS (
   SELECT l.*
   FROM lost AS l
   ANTI JOIN (
-    SELECT capture, connection_id FROM exchanges WHERE outcome = 'error'
+    SELECT capture, connection_id FROM exchanges WHERE outcome IN ('error', 'orphan_response')
   ) AS r ON r.capture = l.capture AND r.connection_id = l.connection_id
 ),
 timed AS (

@@ -103,6 +103,7 @@ WITH places AS (
     min(p.first_grant_us) OVER whole AS first_flow_us,
     max(CASE WHEN p.grants > 0 THEN p.last_us END) OVER whole AS last_flow_us
   FROM consumer_seconds AS p
+  ANTI JOIN unsteady_clocks AS u ON u.capture = p.capture
   WINDOW
     consumer AS (
       PARTITION BY p.capture, p.connection_id, p.consumer_id, p.incarnation ORDER BY p.second

@@ -60,8 +60,9 @@ WITH lookups AS (
   SELECT
     e.capture, e.connection_id, e.topic, e.client_ip, e.broker_ip, e.request_command, e.outcome,
     e.error_code, e.request_frame_no, e.response_frame_no, e.request_last_ns, e.response_last_ns,
-    e.latency_ns, e.tainted
+    CASE WHEN u.capture IS NULL THEN e.latency_ns END AS latency_ns, e.tainted
   FROM exchanges AS e
+  LEFT JOIN unsteady_clocks AS u ON u.capture = e.capture
   ANTI JOIN other_legs AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
   WHERE e.kind = 'request' AND e.request_command IN ('LOOKUP', 'PARTITIONED_METADATA')
 ),

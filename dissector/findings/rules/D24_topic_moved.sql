@@ -114,6 +114,7 @@ WITH closes AS ( -- A producer or consumer that was open, and that the broker cl
   JOIN frames AS f
     ON f.capture = o.capture AND f.connection_id = o.connection_id
     AND f.frame_no = o.closed_frame_no
+  ANTI JOIN unsteady_clocks AS u ON u.capture = o.capture -- Nobody knows what came first.
   ANTI JOIN (
     SELECT capture, connection_id, consumer_id, incarnation
     FROM exchanges

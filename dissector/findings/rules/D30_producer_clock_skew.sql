@@ -58,6 +58,7 @@ clients AS (
 apart AS (
   SELECT c.capture, c.client_ip, c.sends, c.least_ns, c.most_ns
   FROM clients AS c
+  ANTI JOIN unsteady_clocks AS u ON u.capture = c.capture
   WHERE
     c.sends >= $sends
     AND (c.most_ns > $skew_s * 1000000000 OR c.most_ns < - $skew_s * 1000000000)

@@ -479,8 +479,8 @@ WITH closed_deliveries AS (
   SELECT d.c, d.n, d.consumer_id, d.x, e.end_c, CASE WHEN s.closed_n > d.n THEN s.closed_n
     WHEN s.closed_n < d.n AND s.reopened_n > d.n THEN s.reopened_n END AS closed_n, e.end_n,
     s.ended_packet,
-    CASE WHEN e.end_n IS NOT NULL AND (s.closed_n IS NULL OR s.closed_n < d.n
-      OR e.end_n < s.closed_n) AND NOT coalesce(a.last_packet > s.ended_packet, false)
+    CASE WHEN e.end_n < coalesce(CASE WHEN s.closed_n > d.n THEN s.closed_n
+      WHEN s.closed_n < d.n AND s.reopened_n > d.n THEN s.reopened_n END, 2e18) AND NOT coalesce(a.last_packet > s.ended_packet, false)
       THEN e.outcome END AS outcome,
     CASE WHEN greatest(s.closed_n, s.reopened_n) > d.n OR (s.closed_by = 'client' AND s.closed_n IS NULL
       AND s.ended <> 'capture_end') THEN 'consumer_closed'

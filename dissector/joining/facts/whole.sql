@@ -189,16 +189,21 @@ JOIN whole.handles AS h ON h.kind = 'consumer' AND h.chain = p.chain AND h.rank 
   AND h.own = f.incarnation AND h.id = f.consumer_id
 WHERE f.command = 'FLOW' GROUP BY p.chain, f.consumer_id, h.incarnation;
 
--- merged_handles: what each was, of all captures; what is not summed up is the first that is known.
--- An answer behind its closing opens none.
+-- merged_handles: what each was, of all captures; what is not summed up is the first that is known,
+-- but for the epoch, which an opening that comes again steps. Where an opening was lost, the id is
+-- closed by what closed it first. An answer behind its closing opens none.
 CREATE TABLE whole.merged_handles AS
 WITH merged_parts AS (
   SELECT kind, chain, id, incarnation,
     arg_min(COLUMNS(* EXCLUDE (kind, chain, rank, id, own, incarnation, closed_frame_no, closed_by,
-      refused_code, is_refused, begins, topic_before, name_before, subscription_before)), rank)
+      refused_code, is_refused, begins, topic_before, name_before, subscription_before, epoch)), rank)
       AS '\0',
-    arg_max(closed_frame_no, rank) AS closed_frame_no,
-    arg_max(closed_by, rank) AS closed_by, arg_max(refused_code, rank) AS refused_code,
+    arg_max(epoch, rank) AS epoch,
+    coalesce(arg_min(closed_frame_no, rank) FILTER (closed_by IN ('client', 'broker')),
+      arg_max(closed_frame_no, rank)) AS closed_frame_no,
+    coalesce(arg_min(closed_by, rank) FILTER (closed_by IN ('client', 'broker')),
+      arg_max(closed_by, rank)) AS closed_by,
+    arg_max(refused_code, rank) AS refused_code,
     bool_or(is_refused) AND NOT coalesce(arg_max(closed_frame_no, rank) < arg_min(answer_n, rank),
       false) AS is_refused
   FROM whole.handles GROUP BY kind, chain, id, incarnation
@@ -266,10 +271,28 @@ UNION ALL BY NAME FROM whole.carried_acks;
 -- the capture before is the rest of a frame, as far as that reaches (rests).
 CREATE VIEW whole.events AS
 WITH firsts AS (
-  SELECT capture, connection_id, direction, min(frame_no) AS frame_no FROM main.frames
-  SEMI JOIN (SELECT capture, connection_id FROM main.all_events WHERE event = 'skipped')
-    USING (capture, connection_id)
+  SELECT capture, connection_id, direction, min(frame_no) AS frame_no,
+    min(stream_offset) AS stream_offset
+  FROM main.frames SEMI JOIN (
+    SELECT capture, connection_id FROM main.all_events WHERE event = 'skipped'
+    UNION ALL SELECT after_capture, after_connection_id FROM main.handovers
+  ) USING (capture, connection_id)
   GROUP BY capture, connection_id, direction
+),
+-- What is missing before the first frame of a direction: between captures, or where its own did not
+-- know yet what it was, and told it by a notice alone.
+before_first AS (
+  SELECT after_capture AS capture, after_connection_id AS connection_id, direction
+  FROM main.handovers WHERE missing > 0
+  UNION
+  SELECT g.capture, g.connection_id, g.direction
+  FROM main.notices AS g JOIN whole.parts AS p USING (capture, connection_id)
+  LEFT JOIN firsts AS b USING (capture, connection_id, direction)
+  ANTI JOIN main.all_events AS e ON e.capture = g.capture AND e.connection_id = g.connection_id
+    AND e.direction = g.direction AND e.event = 'gap' AND e.stream_offset = g.stream_offset
+  WHERE g.code = 'gap_lost' AND coalesce(g.stream_offset < b.stream_offset, true)
+    AND CASE g.direction WHEN 'to_client' THEN p.comes_from_to_client
+      ELSE p.comes_from_to_broker END
 ),
 given AS (
   SELECT p.rank, p.chain, e.direction, e.is_inside,
@@ -284,10 +307,12 @@ given AS (
       ELSE p.comes_from_to_broker END AS is_at_border) AS s
   WHERE e.event IN ('gap', 'skipped') AND NOT (is_at_border AND coalesce(e.bytes <= r.bytes, true))
   UNION ALL
-  SELECT p.rank, p.chain, s.direction, false, 0, 'gap'
-  FROM main.handovers AS s JOIN whole.parts AS p
-    ON p.capture = s.after_capture AND p.connection_id = s.after_connection_id
-  WHERE s.missing > 0
+  -- It may lie behind any frame up to that one.
+  SELECT p.rank, p.chain, s.direction, false, coalesce(o.frame_no, 0), 'gap'
+  FROM before_first AS s JOIN whole.parts AS p USING (capture, connection_id)
+  LEFT JOIN firsts AS b USING (capture, connection_id, direction)
+  LEFT JOIN (FROM whole.orders UNION ALL BY NAME SELECT rank, chain, 0 AS frame_no FROM whole.parts)
+    AS o ON o.rank = p.rank AND o.chain = p.chain AND coalesce(o.frame_no < b.frame_no, true)
 ),
 later AS (SELECT rank, chain, min(n) AS n FROM whole.orders GROUP BY rank, chain),
 older AS (

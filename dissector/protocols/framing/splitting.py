@@ -31,7 +31,7 @@ from dissector.protocols.framing.range_pool import LARGE_HELD, LARGE_LIMIT
 from dissector.protocols.framing.row_output import Callbacks, PassContext, Step
 from dissector.protocols.framing.state import DirectionMode, FramingState, RoleState, SplitStatus
 from dissector.protocols.interface import HEADER_WINDOW
-from dissector.stream.columns import RangeColumns, RangeKind
+from dissector.stream.columns import GOES_ON, RangeColumns, RangeKind
 from dissector.tables import ABSENT, give_row
 
 _TAKEN: Final = 5  # kind of a range that came again and is handled
@@ -185,6 +185,7 @@ def _emit_gap(work: PassContext, index: int, direction_index: int, filled: int) 
     row_output.emit_event(work, filled, index, direction_index >> 1, FrameEvent.GAP)
     work.out.frames_missing[filled] = int(
         work.state.directions.mode[direction_index] != DirectionMode.CHAIN
+        or work.ranges.flags[index] & GOES_ON != 0
     )
     return Step(0, roles.settle_event(work, direction_index >> 1, filled), SplitStatus.DONE)
 

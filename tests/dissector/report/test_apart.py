@@ -9,6 +9,13 @@ from dissector.joining.closing import CLOSED, closed_schema
 from tests.dissector.joining.cutting import SAMPLES, land, read
 from tests.dissector.report.apart import CUTS, WHOLE, Apart, without_places
 from tests.reports import SOME_RULES, differences, reported, summary
+from tests.split import told
+from tests.wire.recut import with_losses
+
+SECTIONS = (
+    "send_latency", "permit_utilization", "publish_to_delivery", "redelivery", "ack_latency",
+    "connecting", "requests", "errors",
+)  # fmt: skip
 
 
 def test_every_section_is_that_of_the_whole(apart: Apart) -> None:
@@ -59,3 +66,18 @@ def test_closed_rows_are_written_and_lead_to_their_frames(apart: Apart) -> None:
     assert any(row["previous_connection_id"] != row["own_connection_id"] for row in again)
     total = apart.report["closing"]["total"]
     assert total["outcomes_before"].keys() > total["outcomes_after"].keys()
+
+
+def test_two_taps_that_lost_different_packets_tell_what_one_of_them_does(tmp_path: Path) -> None:
+    """The second one is a copy: what it shows of the same connections counts in coverage alone."""
+    data = read("java-j24_unload.pcap")
+    for seed in ("a", "b"):
+        part = with_losses(data, 0.1, seed)
+        land(part, seed, tmp_path / "both", tmp_path)
+        land(part, seed, tmp_path / seed, tmp_path)
+    both, first = (
+        told(tmp_path / lake, tmp_path / f"report-{lake}", sections=SECTIONS)
+        for lake in ("both", "a")
+    )
+    assert both["connecting"]["total"]["opened"] == 1
+    assert differences(first, both) == []
