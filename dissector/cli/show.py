@@ -264,6 +264,7 @@ def show_rows(
             code = 0
         else:
             code = reading.end(is_interrupted)
+            selecting.say_unnamed(selected_part, common.words)
         output.release()
     if printer.left_out:
         text = f"no room for {', '.join(printer.left_out)}; -T csv shows all columns"
