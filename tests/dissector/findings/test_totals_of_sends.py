@@ -100,6 +100,16 @@ def test_what_was_sent_again_tells_how_it_ended() -> None:
     assert "had no attempt" not in headline.text and "In the end" not in headline.text
 
 
+def test_sends_whose_messages_are_not_known_are_not_all_of_them() -> None:
+    """Of 231 that were cut, 10 could be read and were confirmed; of 41 others nobody knows."""
+    counts = {"published": 10, "stored": 10, "sends_of_unknown_count": 221}
+    text = sent({"ok": 190, "lost_in_gap": 41}, **counts).text
+    assert text.startswith(
+        "231 sends with at least 10 messages, 190 of the sends confirmed as stored"
+    )
+    assert ", all of them confirmed" in sent({"ok": 231}, **counts).text
+
+
 def test_a_missing_direction_is_one_alarm_and_told_where_it_matters() -> None:
     report = decoded()
     report["coverage"]["total"] |= {"connections": 3, "one_way_connections": {"to_broker": 2}}
