@@ -8,7 +8,7 @@ from dissector.findings.totals import totals_rules
 from dissector.report.headlines import Headline
 from dissector.report.numbers import answered
 from dissector.schemas.enums import OUTCOMES
-from tests.dissector.findings.judged import decoded, of
+from tests.dissector.findings.judged import decoded, headlines, of
 
 NAMES = {rule.number: rule.names for rule in totals_rules().rules.values()}
 
@@ -108,6 +108,15 @@ def test_sends_whose_messages_are_not_known_are_not_all_of_them() -> None:
         "231 sends with at least 10 messages, 190 of the sends confirmed as stored"
     )
     assert ", all of them confirmed" in sent({"ok": 231}, **counts).text
+
+
+def test_sends_that_no_subscription_selects_were_seen() -> None:
+    report = decoded()
+    assert "No send was seen" in "".join(one.text for one in headlines(report))
+    report["publish_to_delivery"]["total"]["entries_confirmed"] = 3
+    said = "".join(one.text for one in headlines(report))
+    assert "No send is selected, as sends name no subscription." in said
+    assert "No send was seen" not in said
 
 
 def test_a_missing_direction_is_one_alarm_and_told_where_it_matters() -> None:
