@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
-from functools import total_ordering
 from typing import Any, Final, NamedTuple
 
 from dissector.cli import expression, select
@@ -156,17 +155,21 @@ _NAMES: Final = (
 _PARTS: Final = ("subject.", "measured.", "thresholds.")
 
 
-@total_ordering
 class _Severity(str):
-    """A severity, by what it weighs, beside another or the text of one."""
-
-    __hash__ = str.__hash__
-
-    def __eq__(self, other: object) -> bool:
-        return str.__eq__(self, other) is True
+    """A severity, by what it weighs, beside another or the text of one; each order is its own, as
+    that of letters would stand for one that is not here."""
 
     def __lt__(self, other: str) -> bool:
         return _weight(self) < _weight(other)
+
+    def __le__(self, other: str) -> bool:
+        return _weight(self) <= _weight(other)
+
+    def __gt__(self, other: str) -> bool:
+        return _weight(self) > _weight(other)
+
+    def __ge__(self, other: str) -> bool:
+        return _weight(self) >= _weight(other)
 
 
 def _weight(severity: str) -> int:

@@ -56,9 +56,10 @@ is there if it had a packet in the time and, with names, a frame that is selecte
 no topic or connection, as notices about a file, stays.
 
 `summary`, `findings`, `report`, `analyze`, `evidence` and spark jobs count and judge what is
-selected, and name it beside their numbers; in `sql` the tables hold nothing else. `frames` and
-`connections` print rows as they come, by the names that were known by then; the others go also by
-names that were learnt later, of producers and consumers that were opened before the capture.
+selected, and name it beside their numbers; in `sql` the tables hold nothing else. `frames` prints
+rows as they come, by the names that were known by then, and says how many it left out so; the
+others go also by names that were learnt later, of producers and consumers that were opened before
+the capture.
 `follow` takes times, `compare` names and addresses. `land`, `tap` and `anonymize` take the whole,
 and say which command reads a part. A selection that matches nothing is told in one line, exit
 code 1.

@@ -43,7 +43,7 @@ def chosen(name: Name, master: str | None, rows: int) -> tuple[str, str]:
     if name == "duckdb" and master is not None:
         raise UsageError("--master is of Spark: leave it or --engine duckdb out")
     if name != "auto":
-        return name, f"engine: {name}, as told"
+        return name, f"engine: {name}"
     if master is not None:
         return "spark", "engine: spark, since --master names where"
     if _SUBMITTED in os.environ:

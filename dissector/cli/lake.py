@@ -71,7 +71,9 @@ def list_captures(common: Common, folder: Path, is_json: bool) -> int:
                 f"{safe_text(capture.capture_id)}  {shown_time(facts['first_ts_ns'], 3)}  "
                 f"{shown_time(facts['last_ts_ns'], 3)}  "
                 f"{counted(facts['rows']['frames'], 'frame')}  "
-                f"{bytes_text(facts['capture_bytes'])} -> {bytes_text(facts['parquet_bytes'])}"
+                # What a tap landed was never a file.
+                f"{bytes_text(capture.bytes) if capture.bytes else 'live'} -> "
+                f"{bytes_text(facts['parquet_bytes'])}"
             )
             for inside in capture.replaces:
                 print(

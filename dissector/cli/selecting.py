@@ -13,11 +13,13 @@ import click
 
 from dissector.cli.local_time import is_local
 from dissector.cli.options import Command, with_options
+from dissector.cli.terminal import Messages, counted
 from dissector.errors import UsageError
 
 if TYPE_CHECKING:
     from dissector.cli.reading import Reading
     from dissector.lake.reader import Lake
+    from dissector.queries.selected_rows import SelectedRows
     from dissector.queries.selection import Asked, Selection
 
 SELECTING: Final = {
@@ -92,6 +94,15 @@ class Selected:
         if any(self._asked._replace(topics=(), is_local=False)):
             raise UsageError("a report has numbers, no rows: only --topic selects from it")
         return self._asked.selection().topics
+
+
+def say_unnamed(rows: "SelectedRows | None", words: Messages) -> None:
+    """Say how many frames are not shown, since the name that is selected was told behind them."""
+    if rows is not None and rows.are_frames and rows.unnamed:
+        words.missing(
+            f"without {counted(rows.unnamed, 'frame')} whose topic or subscription was told only "
+            "behind them: dissector sql with the same selection has all in its table frames"
+        )
 
 
 def _selecting(names: Sequence[str], command: Command) -> Command:

@@ -264,6 +264,7 @@ def show_rows(
             code = 0
         else:
             code = reading.end(is_interrupted)
+            selecting.say_unnamed(selected_part, common.words)
         output.release()
     if printer.left_out:
         text = f"no room for {', '.join(printer.left_out)}; -T csv shows all columns"
@@ -487,7 +488,8 @@ def fields(common: Common, tables: tuple[str, ...], is_json: bool) -> int:
         table = known[name]
         if is_json:
             for column in table.columns:
-                print(json_line({"table": name, **column._asdict()}, keeps_nulls=False))
+                cells = {**column._asdict(), "wire": None}  # of the program itself
+                print(json_line({"table": name, **cells}, keeps_nulls=False))
             continue
         print(("\n" if number else "") + paint(name, "bold") + f": {table.row}")
         width = max(len(column.name) for column in table.columns)

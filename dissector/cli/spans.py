@@ -56,7 +56,11 @@ def _rotate(text: str) -> Rotate:
         if span is not None:
             seconds = span
         else:
-            size = size_of(part)
+            try:
+                size = size_of(part)
+            except UsageError:
+                what = f"{part!r} is neither time nor size"
+                raise UsageError(f"{what}; write 60s, 256MB or 60s,256MB") from None
     if seconds == 0 or size == 0:
         raise UsageError(f"{text!r} is nothing; write 60s, 256MB or both")
     return Rotate(seconds, size)

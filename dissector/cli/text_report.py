@@ -127,13 +127,11 @@ class _Table(NamedTuple):
     """Columns of a list, numbers to the right; the last column is text.
 
     total: rows there are.
-    more: sentences behind the rows.
     """
 
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
     total: int
-    more: Sequence[str] = ()
 
     def lines(self, width: int | None) -> Iterator[str]:
         """The lines. Names wrap behind their column; where there is no room for one, below it."""
@@ -151,8 +149,6 @@ class _Table(NamedTuple):
                 yield from wrapped(f"    {row[-1]}", width, "    ")
         if self.total > len(self.rows):
             yield f"… and {self.total - len(self.rows):,} more ({self.total:,} in all), see --json"
-        for sentence in self.more:
-            yield from wrapped(sentence, width, "  ")
 
 
 def _ms(value: float | None) -> str:
@@ -284,7 +280,6 @@ def _permits(report: Numbers) -> _Table:
 
 
 def _redeliveries(report: Numbers) -> _Table:
-    total = report["redelivery"]["total"]
     groups = [each for each in report["redelivery"]["by_subscription"] if each["redelivered"]]
     causes = names_of("V10")
     rows = [
@@ -298,13 +293,7 @@ def _redeliveries(report: Numbers) -> _Table:
         for group in groups[:_LISTED]
     ]
     heads = ("again", "deliveries", "of messages", "subscription")
-    more = []
-    if total["dead_letter_publishes"] or total["retry_publishes"]:
-        more.append(
-            f"published to dead letter topics: {total['dead_letter_publishes']:,}, "
-            f"to retry topics: {total['retry_publishes']:,}"
-        )
-    return _Table(heads, rows, len(groups), more)
+    return _Table(heads, rows, len(groups))
 
 
 def _lags(report: Numbers) -> _Table:

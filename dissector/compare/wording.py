@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 from dissector.compare.comparing import BETTER, NO_EVIDENCE, NOT_COMPARABLE, WORSE
 from dissector.compare.runs import RATIOS
 from dissector.report.formatting import count_text, duration_text, many, share_text
+from dissector.schemas.quantities import amount_text
 
 Row = dict[str, Any]
 ALL_TOPICS: Final = "all topics"
@@ -140,17 +141,14 @@ def value_text(value: float | None, unit: str) -> str:
         return "not known"
     if unit == "ms":
         return duration_text(value)
-    return share_text(value) if unit == "share" else f"{value:,.4g} /s"
+    return share_text(value) if unit == "share" else f"{amount_text(value)} /s"
 
 
 def _measured(side: Row, row: Row) -> str:
     if side["count"] is None:
         return "?"
-    if row["unit"] == "share" and not float(side["part"]).is_integer():
-        return f"{side['part']:,.1f} of {side['count']:,.1f}"
-    if row["unit"] == "share":
-        return f"{side['part']:,.0f} of {side['count']:,.0f}"
-    return f"{side['count']:,.0f}"
+    count = amount_text(side["count"], 3)
+    return f"{amount_text(side['part'], 3)} of {count}" if row["unit"] == "share" else count
 
 
 def change_text(row: Row) -> str:
@@ -171,14 +169,19 @@ def interval_text(row: Row) -> str:
 
 def _percent(value: float) -> str:
     if abs(value) >= 1000:
-        return f"{value / 100 + 1:,.3g} times"
-    return "0 %" if value == 0 else f"{value:+.3g} %"
+        return f"{amount_text(value / 100 + 1, 3)} times"
+    return f"{_signed(value)} %"
 
 
 def _own(value: float, unit: str) -> str:
     """A difference in the unit of the metric; shares in points of percent."""
     if unit == "share":
-        return "0 points" if value == 0 else f"{value * 100:+.3g} points"
+        return f"{_signed(value * 100)} points"
     if value == 0:
         return "0"
     return f"{'+' if value > 0 else '-'}{value_text(abs(value), unit)}"
+
+
+def _signed(value: float) -> str:
+    sign = "" if value == 0 else "+" if value > 0 else "-"
+    return f"{sign}{amount_text(abs(value), 3)}"

@@ -140,10 +140,12 @@ nothing of the lake is written. `pip install 'pulsar-dissector[publish]'` brings
 
 ```python
 from pyiceberg.catalog import load_catalog
+
 catalog = load_catalog(uri="sqlite:////data/catalog.db")
 catalog.load_table("dissector.exchanges").scan("day >= '2026-01-31'").to_arrow()
 
 import deltalake, polars
+
 deltalake.DeltaTable("lake/exchanges").to_pyarrow_table(filters=[("kind", "=", "publish")])
 polars.scan_delta("lake/exchanges").filter(polars.col("latency_ns") > 1_000_000).collect()
 ```

@@ -1,14 +1,16 @@
 """The rows of a capture that a selection leaves, as they come: what its views are to a lake.
 
-A row is gone before the name is known that a producer or consumer gets later, which was opened
-before the capture: of those a lake has more rows, and never fewer.
+A frame is gone before the name is known that a producer or consumer gets later, which was opened
+before the capture: of those a lake has more rows, and never fewer. They are counted.
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dissector.blocks import CLIENTS
-from dissector.queries.selection import Selection
+from dissector.limits import MAX_SUBJECTS
+from dissector.queries.selection import OPENED, Selection
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,21 +19,30 @@ if TYPE_CHECKING:
 
 # A connection's number, its client's address and port, and the address that a proxy named.
 ClientOfConnection = tuple[int, str | None, int | None, str | None]
+_NAMES: Final = ("topic", "subscription")
+_HANDLE: Final = ("connection_id", "producer_id", "consumer_id", "incarnation")
+_Names = tuple[str | None, str | None]
 
 
 class SelectedRows:
-    """What a selection leaves of frames or connections, by the names that they have by then.
+    """What a selection leaves of frames, by the names that they have by then, or connections.
 
-    Of each capture it is told the clients of connections before their frames, and frames before the
-    row of their connection.
+    Of each capture it is told the clients of connections before their frames, and frames and what
+    was opened before the row of their connection.
+
+    are_frames: these are the rows that are wanted.
+    unnamed: frames that were left out before the name that is selected was known.
     """
 
     def __init__(self, selection: Selection, table: str = "frames") -> None:
         """table: whose rows are wanted, frames or connections."""
         self.selection = selection
+        self.are_frames = table == "frames"
         self._tables = {table, *(["frames"] if selection.is_of_names else [])}
         self._clients: dict[Hashable, set[int]] = {}
         self._spoken: dict[Hashable, set[int]] = {}
+        self.unnamed = 0
+        self._waiting: dict[Hashable, Counter[_Names]] = {}
 
     def of(self, capture: Hashable, block: "TableBlock") -> "pa.RecordBatch | None":
         """The selected rows of a block, if its table is wanted.
@@ -48,6 +59,8 @@ class SelectedRows:
             numbers = (columns[name].tolist() for name in ("connection_id", "client_port"))
             proxied = columns["proxied_client_ip"]
             self.add_clients(capture, zip(next(numbers), names, *numbers, proxied, strict=True))
+        if block.table in OPENED and self._waiting:
+            self.opened(capture, block.table, arrow_batch(block))
         if block.table not in self._tables:
             return None
         choose = self.frames if block.table == "frames" else self.connections
@@ -66,16 +79,60 @@ class SelectedRows:
         what = self.selection
         limits = ("greater_equal", what.since_ns), ("less", what.until_ns)
         batch = _in_time(batch, [(sign, "last_ts_ns", ns) for sign, ns in limits])
+        if what.clients:
+            batch = _numbered(batch, self._clients.get(capture, set()))
+        if what.is_of_names:
+            self._await_names(capture, batch)
         if what.topics:
             batch = _named(batch, "topic", what.has_topic)
         if what.subscriptions:
             batch = _named(batch, "subscription", what.subscriptions.__contains__)
-        if what.clients:
-            batch = _numbered(batch, self._clients.get(capture, set()))
         if what.is_of_names:
             spoken = batch.column("connection_id").to_pylist()
             self._spoken.setdefault(capture, set()).update(spoken)
         return batch
+
+    def opened(self, capture: Hashable, table: str, batch: "pa.RecordBatch") -> None:
+        """Producers or consumers: what their frames lacked may be what is selected."""
+        kind = table.removesuffix("s")
+        for row in batch.to_pylist():
+            handle = (capture, row["connection_id"], kind, row[f"{kind}_id"], row["incarnation"])
+            for names, frames in self._waiting.pop(handle, Counter()).items():
+                late = [own or row.get(name) for own, name in zip(names, _NAMES, strict=True)]
+                if self._has_names(*late):
+                    self.unnamed += frames
+                    self._spoken.setdefault(capture, set()).add(row["connection_id"])
+
+    def _has_names(self, topic: str | None, subscription: str | None) -> bool:
+        what = self.selection
+        return (not what.topics or (topic is not None and what.has_topic(topic))) and (
+            not what.subscriptions or subscription in what.subscriptions
+        )
+
+    def _await_names(self, capture: Hashable, batch: "pa.RecordBatch") -> None:
+        """Count frames that lack a name by the producer or consumer that may get it."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        what = self.selection
+        lacks = [
+            batch.column(name).is_null()
+            for name, asked in zip(_NAMES, (what.topics, what.subscriptions), strict=True) if asked
+        ]  # fmt: skip
+        owned = [batch.column("consumer_id").is_valid()]  # a producer has no subscription
+        if not what.subscriptions:
+            owned.append(batch.column("producer_id").is_valid())
+        rows = batch.filter(pc.and_(_any(lacks), _any(owned)))
+        if not rows.num_rows:
+            return
+        keys = [*_HANDLE, *_NAMES]
+        counted = pa.Table.from_batches([rows]).group_by(keys).aggregate([([], "count_all")])
+        for row in counted.to_pylist():
+            kind = "producer" if row["consumer_id"] is None else "consumer"
+            handle = (capture, row["connection_id"], kind, row[f"{kind}_id"], row["incarnation"])
+            if handle in self._waiting or len(self._waiting) < MAX_SUBJECTS:
+                waiting = self._waiting.setdefault(handle, Counter())
+                waiting[row["topic"], row["subscription"]] += row["count_all"]
 
     def connections(self, capture: Hashable, batch: "pa.RecordBatch") -> "pa.RecordBatch":
         """The selected rows of connections."""
@@ -93,6 +150,15 @@ class SelectedRows:
         if what.is_of_names:
             batch = _numbered(batch, self._spoken.get(capture, set()))
         return batch
+
+
+def _any(masks: "Sequence[pa.Array]") -> "pa.Array":
+    import pyarrow.compute as pc
+
+    found = masks[0]
+    for mask in masks[1:]:
+        found = pc.or_(found, mask)
+    return found
 
 
 def _kept(batch: "pa.RecordBatch", kept: Sequence[bool]) -> "pa.RecordBatch":

@@ -77,6 +77,12 @@ SELECT
 FROM exchanges AS e
 ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id;
 
+-- confirmed_entries: an entry that a receipt confirmed; of a subscription what its topics were sent
+SELECT capture, connection_id, topic, ledger_id, entry_id
+FROM exchanges_around
+WHERE
+  kind = 'publish' AND outcome = 'ok' AND ledger_id IS NOT NULL AND is_selected(micros(ts));
+
 -- publishes: a SEND with its receipt, or a receipt alone, of connections that count
 -- message_id tells the messages of one producer apart: the sequence id. Producers without an id
 -- (Cursus) number each partition from the beginning, and which of their sends repeats another
@@ -235,6 +241,71 @@ LEFT JOIN exchanges AS e
 LEFT JOIN discarded AS r
   ON r.own_capture = f.capture AND r.own_connection_id = f.connection_id
   AND r.frame_no = f.frame_no;
+
+-- listed_mismatches: the first of these of each capture, with what tells their entry
+-- materialized
+SELECT *
+FROM (
+  SELECT
+    m.*, u.unit, CASE WHEN m.is_send THEN m.sequence_id ELSE m.ledger_id END AS first_id,
+    CASE WHEN m.is_send THEN -1 ELSE m.entry_id END AS second_id,
+    row_number() OVER (PARTITION BY m.capture ORDER BY m.at_ns, m.frame_no) AS place
+  FROM mismatches AS m
+  ANTI JOIN twins AS t ON t.capture = m.capture AND t.connection_id = m.connection_id
+  JOIN units AS u ON u.capture = m.capture
+) AS numbered
+WHERE place <= 1000;
+
+-- sound_copies: another frame with the entry of such a one, and a right checksum, at whatever time
+-- An entry keeps its checksum from SEND to MESSAGE and over every repetition. So a copy is a
+-- publish with the same sequence id, or a publish or delivery of the same ledger and entry, whose
+-- checksum is the stored or the computed one. One in another capture has no number there.
+WITH wanted AS (
+  SELECT unit, capture, frame_no, first_id, second_id, crc32c_stored AS crc FROM listed_mismatches
+  UNION
+  SELECT unit, capture, frame_no, first_id, second_id, crc32c_computed FROM listed_mismatches
+),
+sent AS (
+  SELECT
+    own_capture, crc32c_stored AS crc, sequence_id, ledger_id, entry_id, order_no,
+    request_frame_no AS frame_no
+  FROM whole_exchanges
+  WHERE
+    kind = 'publish' AND request_frame_no IS NOT NULL
+    AND crc32c_stored IN (SELECT crc FROM wanted)
+),
+others AS (
+  SELECT own_capture, crc, sequence_id AS first_id, -1 AS second_id, order_no, frame_no FROM sent
+  UNION ALL
+  SELECT own_capture, crc, ledger_id, entry_id, order_no, frame_no FROM sent
+  UNION ALL
+  SELECT own_capture, crc32c_stored, ledger_id, entry_id, order_no, frame_no
+  FROM whole_deliveries
+  WHERE checksum = 'ok' AND crc32c_stored IN (SELECT crc FROM wanted)
+),
+first_others AS (
+  SELECT
+    u.unit, o.*, row_number() OVER (
+      PARTITION BY u.unit, o.crc, o.first_id, o.second_id
+      ORDER BY o.order_no, o.own_capture, o.frame_no
+    ) AS place
+  FROM others AS o
+  JOIN units AS u ON u.capture = o.own_capture
+  WHERE NOT EXISTS (
+    SELECT 1 FROM whole_frames AS f
+    WHERE f.checksum = 'mismatch' AND f.capture = o.own_capture AND f.frame_no = o.frame_no
+  )
+)
+SELECT
+  w.capture, w.frame_no, o.crc AS copy_crc32c,
+  CASE WHEN o.own_capture = w.capture THEN o.frame_no END AS copy_frame_no,
+  row_number() OVER (
+    PARTITION BY w.capture, w.frame_no ORDER BY o.order_no, o.crc, o.own_capture, o.frame_no
+  ) AS place
+FROM wanted AS w
+JOIN first_others AS o
+  ON o.unit = w.unit AND o.crc = w.crc AND o.first_id = w.first_id
+  AND o.second_id = w.second_id AND o.place = 1;
 
 -- logical_sends: a message, with the time from its first send to its first ok receipt
 -- A send is the same message as an earlier one within its topic and producer, if both are known;
@@ -662,7 +733,7 @@ WHERE r.place = 1;
 
 -- closed_subjects: a producer or consumer that the broker closed; one that it refused was never open
 -- materialized
--- cause: what the capture shows of why, the first that fits, at whatever time.
+-- cause: what the capture shows of why, the first that fits, at whatever time and of all clients.
 SELECT
   s.capture, s.connection_id, s.what, s.topic, s.name, s.subscription, s.closed_frame_no,
   CASE
@@ -691,10 +762,10 @@ FROM (
 ) AS s
 ANTI JOIN twins AS t ON t.capture = s.capture AND t.connection_id = s.connection_id
 JOIN units AS v ON v.capture = s.capture
-LEFT JOIN frames_around AS f ON f.capture = s.closed_capture AND f.frame_no = s.closed_no
+LEFT JOIN whole_frames AS f ON f.capture = s.closed_capture AND f.frame_no = s.closed_no
 ANTI JOIN ( -- Refused without a code.
   SELECT coalesce(response_capture, own_capture) AS capture, response_frame_no
-  FROM exchanges_around
+  FROM whole_exchanges
   WHERE request_command IN ('PRODUCER', 'SUBSCRIBE') AND outcome = 'error'
 ) AS r ON r.capture = s.closed_capture AND r.response_frame_no = s.closed_no
 LEFT JOIN (
@@ -702,7 +773,7 @@ LEFT JOIN (
     capture, connection_id, CASE WHEN consumer_id IS NULL THEN 'producer' ELSE 'consumer' END
       AS what,
     coalesce(consumer_id, producer_id) AS number, min(frame_no) AS frame_no
-  FROM frames_around
+  FROM whole_frames
   WHERE command = 'TOPIC_MIGRATED'
   GROUP BY 1, 2, 3, 4
 ) AS m
@@ -711,7 +782,7 @@ LEFT JOIN (
 LEFT JOIN (
   SELECT c.closed_capture, c.closed_connection_id, c.consumer_id, c.closed_no, count(*) AS seeks
   FROM consumers AS c
-  JOIN exchanges_around AS e
+  JOIN whole_exchanges AS e
     ON e.own_capture = c.closed_capture AND e.topic = c.topic AND e.subscription = c.subscription
     AND e.request_frame_no < c.closed_no
     AND (c.capture <> c.closed_capture OR e.request_frame_no >= coalesce(c.opened_frame_no, 0))
@@ -729,7 +800,7 @@ LEFT JOIN (
       AS opened_ns,
     max(CASE WHEN e.request_command <> 'SEND' AND e.outcome = 'error' THEN e.request_last_ns END)
       AS refused_ns
-  FROM exchanges_around AS e
+  FROM whole_exchanges AS e
   JOIN units AS u ON u.capture = e.capture
   WHERE
     e.request_command IN ('SEND', 'PRODUCER', 'SUBSCRIBE') AND e.outcome IN ('ok', 'error')
@@ -741,7 +812,7 @@ LEFT JOIN (
     coalesce(response_connection_id, own_connection_id) AS connection_id, producer_id,
     max(CASE WHEN outcome = 'error' THEN response_frame_no END) AS refused_frame_no,
     coalesce(max(CASE WHEN outcome = 'ok' THEN response_frame_no END), -1) AS granted_frame_no
-  FROM exchanges_around
+  FROM whole_exchanges
   WHERE kind = 'publish' AND outcome IN ('ok', 'error')
   GROUP BY 1, 2, 3
 ) AS a

@@ -7,7 +7,7 @@ from dissector.schemas.quantities import about_text as about_text
 from dissector.schemas.quantities import bytes_text as bytes_text
 from dissector.schemas.quantities import duration_text as duration_text
 from dissector.schemas.quantities import share_text as share_text
-from dissector.schemas.quantities import two_digits
+from dissector.schemas.quantities import significant
 from dissector.schemas.wire_names import name_text as name_text
 
 
@@ -31,7 +31,7 @@ def percentile_ms(times: Mapping[str, Any], name: str, is_exact: bool = False) -
     value = times.get(name)
     if value is None:
         return "-"
-    return f"{value:,.3f}" if is_exact or _is_value(times, name) else two_digits(value)
+    return f"{value:,.3f}" if is_exact or _is_value(times, name) else significant(value)
 
 
 def time_text(times: Mapping[str, Any], name: str, is_exact: bool = False) -> str | None:

@@ -14,12 +14,17 @@ def _digits(value: float) -> str:
     return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
-def two_digits(value: float) -> str:
-    """Two significant digits, without an exponent: 0.43, 4.4, 15, 1,200."""
+def significant(value: float, digits: int = 2) -> str:
+    """Some significant digits, without an exponent; of two: 0.43, 4.4, 15, 1,200."""
     if value <= 0:
         return "0"
-    rounded = float(f"{value:.1e}")
-    return f"{rounded:,.{max(0, 1 - floor(log10(rounded)))}f}"
+    rounded = float(f"{value:.{digits - 1}e}")
+    return f"{rounded:,.{max(0, digits - 1 - floor(log10(rounded)))}f}"
+
+
+def amount_text(value: float, digits: int = 4) -> str:
+    """What is counted or measured: all of a whole number, of others some digits and no zeros."""
+    return f"{value:,.0f}" if float(value).is_integer() else _trimmed(significant(value, digits))
 
 
 def _trimmed(text: str) -> str:
@@ -28,7 +33,7 @@ def _trimmed(text: str) -> str:
 
 def about_text(duration_ms: float) -> str:
     """A duration that is known as the middle of a bucket, as `duration_text` with two digits."""
-    return duration_text(duration_ms, two_digits)
+    return duration_text(duration_ms, significant)
 
 
 def duration_text(duration_ms: float, digits: Callable[[float], str] = _digits) -> str:

@@ -22,7 +22,7 @@ show = "connections dropped_bytes_to_broker > 0 or dropped_bytes_to_client > 0"
 
 [variant.tls]
 severity = "warning"
-do = "Give the key log of the clients (--keylog FILE), or capture where the traffic is plain: behind the proxy that ends TLS, or on a listener without it."
+do = "Give the key log of the clients (--keylog FILE), which opens connections that were captured from their beginning, or capture where the traffic is plain: behind the proxy that ends TLS, or on a listener without it."
 show = "$ tcpdump -s 0 -i INTERFACE -w night.pcap port 6650"
 
 [variant.gaps]
@@ -61,7 +61,7 @@ do = "Ask again when connections have ended, or the tap has."
 
 [variant.nothing]
 severity = "warning"
-what = "Nothing could be decoded: {packets} packets, {segments} of TCP among them, with {unused_bytes:size} of payload that fit no stream.[ {tls} connections {tls|is|are} encrypted by TLS and cannot be decoded.][ Left out: connections of other protocols ({others:counts}), {other_bytes:size}.][ Not read: {unread:counts}.][ {nothing}]"
+what = "Nothing could be decoded: {packets} packets, {segments} of TCP among them[, with {unused_bytes:size} of payload that fit no stream].[ {tls} connections {tls|is|are} encrypted by TLS and cannot be decoded.][ Left out: connections of other protocols ({others:counts}), {other_bytes:size}.][ Not read: {unread:counts}.][ {nothing}]"
 do = "Check interface, filter and time of the capture."
 show = "connections"
 
@@ -116,7 +116,7 @@ SELECT
     ELSE 'missing from packets that are shorter than their IP header says'
   END AS measured_cut_how,
   CASE WHEN gaps + snaplen_cut_bytes > 0 THEN ' and ' ELSE '' END AS measured_and_unused,
-  CASE WHEN dropped_bytes > 0 OR readable = 0 THEN dropped_bytes END AS measured_unused_bytes,
+  nullif(dropped_bytes, 0) AS measured_unused_bytes,
   CASE
     WHEN other_protocols_bytes > 0 THEN map_from_entries(list_filter(
       map_entries(connections_by_protocol),

@@ -91,6 +91,9 @@ SELECT
   CASE WHEN sends_of_unknown_count > 0 THEN 'at least ' ELSE '' END AS measured_least,
   CASE
     WHEN published > 0 THEN CASE
+      -- What messages a send holds that was cut is not known, nor so what all of them are.
+      WHEN sends_of_unknown_count > 0 AND 0 < outcomes['ok'] AND outcomes['ok'] < sends
+        THEN format('{:,} of the sends confirmed as stored', outcomes['ok'])
       WHEN stored > published
         THEN format('confirmed as stored {:,} time{} in all', stored, if(stored = 1, '', 's'))
       WHEN stored = published THEN if(stored > 1, 'all of them ', '') || 'confirmed as stored'

@@ -22,13 +22,13 @@ no_commit = "since their offset had not been committed"
 reset = "after the group began at an older offset"
 
 [text]
-what = "{deliveries} deliveries[ ({messages} messages)]: nothing was delivered again."
+what = "{deliveries} deliveries[ ({messages} messages)]: nothing was delivered again.[ {retried} messages {retried|was|were} published to retry topics.][ {dead_letters} messages {dead_letters|was|were} published to dead letter topics.]"
 
 [variant.none]
 severity = "ok"
 
 [variant.unknown]
-what = "{redelivered} of {deliveries} deliveries[ ({redelivered_messages} of {messages} messages)] {redelivered|was a repeat|were repeats}: {causes:shares}.[ They were asked for {asked_ms:time} behind their delivery and came {came_ms:time} later (median).]"
+what = "{redelivered} of {deliveries} deliveries[ ({redelivered_messages} of {messages} messages)] {redelivered|was a repeat|were repeats}: {causes:shares}.[ They were asked for {asked_ms:time} behind their delivery and came {came_ms:time} later (median).][ {retried} messages {retried|was|were} published to retry topics.][ {dead_letters} messages {dead_letters|was|were} published to dead letter topics.]"
 do = "See whether the application takes a message twice without harm."
 
 [variant.pre_capture]
@@ -118,5 +118,7 @@ SELECT
   CASE WHEN messages > deliveries THEN messages END AS measured_messages,
   by_cause AS measured_causes,
   CASE WHEN by_cause['explicit'] > 0 THEN asked_after_ms['p50'] END AS measured_asked_ms,
-  CASE WHEN by_cause['explicit'] > 0 THEN came_after_ms['p50'] END AS measured_came_ms
+  CASE WHEN by_cause['explicit'] > 0 THEN came_after_ms['p50'] END AS measured_came_ms,
+  nullif(retry_publishes, 0) AS measured_retried,
+  nullif(dead_letter_publishes, 0) AS measured_dead_letters
 FROM delivery_numbers

@@ -16,6 +16,8 @@ WITH reasons AS (
     CASE
       WHEN send_latency.total.sends IS NULL
         THEN 'Sends cannot be judged: what clients send is not in the capture'
+      WHEN send_latency.total.sends = 0 AND publish_to_delivery.total.entries_confirmed > 0
+        THEN 'No send is selected, as sends name no subscription'
       WHEN send_latency.total.sends = 0 THEN 'No send was seen'
     END AS measured_sends,
     CASE

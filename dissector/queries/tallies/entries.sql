@@ -7,8 +7,7 @@
 WITH seen AS (
   SELECT
     capture, connection_id, topic, ledger_id, entry_id, 1 AS is_confirmed, 0 AS is_delivered
-  FROM exchanges
-  WHERE kind = 'publish' AND outcome = 'ok' AND ledger_id IS NOT NULL
+  FROM confirmed_entries
   UNION ALL
   SELECT capture, connection_id, topic, ledger_id, entry_id, 0, 1
   FROM deliveries

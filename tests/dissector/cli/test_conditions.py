@@ -102,3 +102,21 @@ def test_reports_of_lakes_may_join_captures() -> None:
     with pytest.raises(UsageError):
         check_paths(read_conditions(["closing.total.frames_lot > 0"]), is_of_lake=True)
     assert met(read_conditions(["closing.total.frames_lost > 0"]), REPORT) == []
+
+
+SEVERITIES = ("ok", "info", "warning", "error")  # in the order of what they weigh
+
+
+@pytest.mark.parametrize("sign", ["<", "<=", ">", ">=", "==", "!="])
+def test_severities_are_in_the_order_of_what_they_weigh(sign: str) -> None:
+    """By letters an error would be less than an info, and a job that waits for warnings pass."""
+    as_numbers = {
+        "<": int.__lt__, "<=": int.__le__, ">": int.__gt__, ">=": int.__ge__, "==": int.__eq__,
+        "!=": int.__ne__,
+    }[sign]  # fmt: skip
+    for place, found in enumerate(SEVERITIES):
+        report = {"findings": {"findings": [{"severity": found}]}}
+        for other, asked in enumerate(SEVERITIES[1:], 1):
+            for text in (asked, f'"{asked}"'):
+                conditions = read_conditions([f"finding.severity {sign} {text}"])
+                assert bool(met(conditions, report)) is as_numbers(place, other), (found, text)

@@ -21,8 +21,8 @@ COMMON: Any = SimpleNamespace(jobs=1)
         ("auto", None, 10, "duckdb", "10 rows"),
         ("auto", None, MANY, "spark", f"{MANY:,} rows"),
         ("auto", "local[1]", 10, "spark", "--master"),
-        ("duckdb", None, MANY, "duckdb", "as told"),
-        ("spark", None, 10, "spark", "as told"),
+        ("duckdb", None, MANY, "duckdb", "engine: duckdb"),
+        ("spark", None, 10, "spark", "engine: spark"),
     ],
 )
 def test_the_engine_is_told_or_follows_the_rows(

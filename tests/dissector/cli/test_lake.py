@@ -38,6 +38,15 @@ def test_list_shows_every_capture(command: Command, landed: tuple[Path, list[str
         assert objects[capture]["capture_bytes"] == (SAMPLES / name).stat().st_size
 
 
+def test_what_a_tap_landed_has_no_size_of_a_file(command: Command, tmp_path: Path) -> None:
+    """0 B would say that nothing was captured."""
+    lake = tmp_path / "lake"
+    done = command("tap", "--replay", SAMPLES / NAMES[0], "--lake", lake, "--no-findings")
+    assert done.code == EXIT_OK, done.err
+    (line,) = command("lake", "list", lake).lines
+    assert "  live -> " in line and "0 B" not in line.split("->")[0]
+
+
 def test_verify_finds_a_changed_byte(command: Command, landed: tuple[Path, list[str]]) -> None:
     lake, ids = landed
     result = command("lake", "verify", lake)

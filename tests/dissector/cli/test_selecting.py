@@ -17,6 +17,7 @@ from dissector.cli.document import all_commands
 from dissector.cli.exits import EXIT_OK, EXIT_USAGE
 from dissector.cli.selecting import SELECTING
 from tests.dissector.cli.conftest import SAMPLES, Command
+from tests.dissector.joining.cutting import parts
 from tests.dissector.observed import tables_of
 
 # Of two consumers of one subscription on two connections one dies.
@@ -166,6 +167,22 @@ def test_subscriptions_and_topics_leave_what_is_about_them(command: Command) -> 
     of_topic = rows(command, "connections", KILLED, "--topic", "cpp-kill-Shared")
     spoken = {row["connection_id"] for row in frames if row["topic"]}
     assert {row["connection_id"] for row in of_topic} == spoken
+
+
+def test_frames_before_their_names_are_counted(command: Command, tmp_path: Path) -> None:
+    """Of a capture that begins within, ledgers tell topics late: what was passed is said."""
+    whole = SAMPLES.parent / "pulsar" / "cpp-s22_multi_one_conn.pcap"
+    path = tmp_path / "behind.pcap"
+    path.write_bytes(parts(whole.read_bytes(), [54])[1])
+    asked = path, "--topic", "m0"
+    listed = command("frames", "-q", "-T", "fields", "-e", "frame_no", *asked)
+    all_of_them = "select frame_no from frames order by frame_no"
+    expected = command("sql", "-q", "--format", "csv", *asked, all_of_them).lines[1:]
+    assert listed.code == EXIT_OK and {*listed.lines} < {*expected}
+    missing = len(expected) - len(listed.lines)
+    assert f"without {missing} frames whose topic or subscription was told only" in listed.err
+    undamaged = command("frames", "-q", "-T", "fields", "-e", "frame_no", whole, "--topic", "m0")
+    assert undamaged.err == ""
 
 
 def test_what_is_selected_stands_before_the_numbers(command: Command) -> None:

@@ -26,6 +26,12 @@ def test_other_rotations_are_refused(text):
         ROTATE.convert(text, None, None)
 
 
+def test_what_is_neither_time_nor_size_is_told_of_both():
+    for text in ("10x", "256MB,10x"):
+        with pytest.raises(click.BadParameter, match="'10x' is neither time nor size; write 60s"):
+            ROTATE.convert(text, None, None)
+
+
 def test_spans_have_units_and_speeds_names():
     assert DURATION.convert("1.5h", None, None) == 5400
     assert [SPEED.convert(text, None, None) for text in ("max", "real", "8")] == [0, 1, 8]

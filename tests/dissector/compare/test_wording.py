@@ -91,6 +91,10 @@ def test_changes_come_first_in_each_topic(comparison: Row) -> None:
         ({"difference": 1, "difference_percent": 1900.0}, "20 times"),
         ({"difference": 0.0123, "difference_percent": None, "unit": "share"}, "+1.23 points"),
         ({"difference": -2.5, "difference_percent": None, "unit": "ms"}, "-2.5 ms"),
+        ({"difference": 1, "difference_percent": 123_400.0}, "1,235 times"),
+        ({"difference": -4e-7, "difference_percent": None, "unit": "share"}, "-0.00004 points"),
+        ({"difference": -10_641, "difference_percent": None, "unit": "per_s"}, "-10,641 /s"),
+        ({"difference": 10_641.2, "difference_percent": None, "unit": "per_s"}, "+10,640 /s"),
     ],
 )
 def test_a_change_is_percent_or_in_its_own_unit(row: Row, text: str) -> None:
@@ -101,6 +105,21 @@ def test_an_interval_without_percent_is_in_the_metrics_unit() -> None:
     row: Row = {"interval_percent": None, "interval": [-0.01, 0.0], "unit": "share"}
     assert interval_text(row) == "-1 points to 0 points"
     assert interval_text(row | {"unit": "per_s", "interval": [-3, 12]}) == "-3 /s to +12 /s"
+
+
+def test_what_was_measured_is_no_less_than_it_was(comparison: Row) -> None:
+    """40 ms of sending are not 0 seconds, nor is a consumer that waited 40 ms without a wait."""
+    per_s: Row = {"value": 2510.35, "count": 0.04, "part": 100.0}
+    share: Row = {"value": 0.01, "count": 4.264, "part": 0.04}
+    row = {"metric": "m", "topic": None, "verdict": "worse", "same_as": None, "difference": 0}
+    row |= {"interval_percent": [0, 0], "before": per_s, "after": per_s | {"count": 1234.0}}
+    rows = [
+        row | {"unit": "per_s", "of": "seconds"},
+        row | {"unit": "share", "of": "seconds", "before": share, "after": share},
+    ]
+    assert [line.measured for line in lines({"metrics": rows})] == [
+        "0.04 / 1,234 seconds", "0.04 of 4.26 / 0.04 of 4.26 seconds",
+    ]  # fmt: skip
 
 
 def test_differences_of_the_captures_are_told(quiet: Run, lossy: Run) -> None:

@@ -57,6 +57,17 @@ def test_an_ack_that_did_not_count_acknowledges_nothing() -> None:
     assert "4 part of a transaction that was still open" in delivered({"ack_uncommitted": 4}).text
 
 
+def test_messages_that_were_put_aside_are_told_where_nothing_came_again() -> None:
+    report = decoded()
+    report["redelivery"]["total"] |= {"deliveries": 9, "messages": 9, "by_cause": {}}
+    report["redelivery"]["total"] |= {"retry_publishes": 6, "dead_letter_publishes": 1}
+    (headline,) = of(report, "redelivery")
+    assert headline.text == (
+        "9 deliveries: nothing was delivered again. 6 messages were published to retry topics. "
+        "1 message was published to dead letter topics."
+    )
+
+
 def test_parts_of_batches_that_were_acknowledged_are_told() -> None:
     assert delivered({"redelivery_requested": 2}, acked_in_part=16).text.endswith(
         "Of batches not acknowledged as a whole, 16 messages were."

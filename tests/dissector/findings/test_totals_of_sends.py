@@ -8,7 +8,7 @@ from dissector.findings.totals import totals_rules
 from dissector.report.headlines import Headline
 from dissector.report.numbers import answered
 from dissector.schemas.enums import OUTCOMES
-from tests.dissector.findings.judged import decoded, of
+from tests.dissector.findings.judged import decoded, headlines, of
 
 NAMES = {rule.number: rule.names for rule in totals_rules().rules.values()}
 
@@ -98,6 +98,25 @@ def test_what_was_sent_again_tells_how_it_ended() -> None:
         {"ok": 6, "error": 7, "lost_in_gap": 1}, resent=2, logical_latency_ms={"count": 6}
     )
     assert "had no attempt" not in headline.text and "In the end" not in headline.text
+
+
+def test_sends_whose_messages_are_not_known_are_not_all_of_them() -> None:
+    """Of 231 that were cut, 10 could be read and were confirmed; of 41 others nobody knows."""
+    counts = {"published": 10, "stored": 10, "sends_of_unknown_count": 221}
+    text = sent({"ok": 190, "lost_in_gap": 41}, **counts).text
+    assert text.startswith(
+        "231 sends with at least 10 messages, 190 of the sends confirmed as stored"
+    )
+    assert ", all of them confirmed" in sent({"ok": 231}, **counts).text
+
+
+def test_sends_that_no_subscription_selects_were_seen() -> None:
+    report = decoded()
+    assert "No send was seen" in "".join(one.text for one in headlines(report))
+    report["publish_to_delivery"]["total"]["entries_confirmed"] = 3
+    said = "".join(one.text for one in headlines(report))
+    assert "No send is selected, as sends name no subscription." in said
+    assert "No send was seen" not in said
 
 
 def test_a_missing_direction_is_one_alarm_and_told_where_it_matters() -> None:

@@ -89,3 +89,40 @@ def test_views_and_batches_leave_the_same_rows(
              ((0, 1, 2) if what.clients[0].port is None else (0,)))
     ]  # fmt: skip
     assert numbers == by_hand
+
+
+def test_a_name_that_is_told_late_counts_frames_and_keeps_their_connection() -> None:
+    """By producer and consumer; not those of another topic, subscription or incarnation."""
+    frames = [
+        {"connection_id": 1, "consumer_id": 7, "incarnation": 0},
+        {"connection_id": 1, "consumer_id": 7, "incarnation": 1},
+        {"connection_id": 2, "producer_id": 7, "incarnation": 0},
+        {"connection_id": 2, "consumer_id": 7, "incarnation": 0, "topic": T},
+        {"connection_id": 3, "consumer_id": 7, "incarnation": 0, "topic": "other"},
+        {"connection_id": 4, "command": "PING"},
+    ]
+    consumers = [
+        {"connection_id": number, "consumer_id": 7, "incarnation": 0, "topic": T,
+         "subscription": "s"} for number in (1, 2, 3)
+    ]  # fmt: skip
+    producers = [{"connection_id": 2, "producer_id": 7, "incarnation": 0, "topic": T}]
+
+    def batch(table: str, rows: list[dict[str, Any]]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist(rows, schema=arrow_schema(table))
+
+    for what, unnamed, connections in (
+        (Selection(topics=(T,)), 2, [1, 2]),
+        (Selection(topics=(T,), subscriptions=("s",)), 2, [1, 2]),
+        (Selection(subscriptions=("s",)), 3, [1, 2, 3]),
+        (Selection(topics=("x",)), 0, []),
+        (Selection(subscriptions=("r",)), 0, []),
+    ):
+        chosen = SelectedRows(what, "connections")
+        chosen.frames("a", batch("frames", frames))
+        chosen.opened("a", "consumers", batch("consumers", consumers))
+        chosen.opened("a", "producers", batch("producers", producers))
+        chosen.opened("a", "producers", batch("producers", producers))
+        assert chosen.unnamed == unnamed, what
+        rows = batch("connections", [{"connection_id": number} for number in range(5)])
+        left = chosen.connections("a", rows).column("connection_id").to_pylist()
+        assert left == connections, what

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from dissector.errors import UsageError
+from dissector.queries.catalogue import catalogue, shared_views
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.selection import (
     Asked,
@@ -39,6 +40,16 @@ def opened(engine: Any, what: Selection, **rows: list[dict[str, Any]]) -> Any:
     for name, query in what.views(table_views()):
         engine.view(name, query)
     return engine
+
+
+def listed(what: Selection, query: str, **rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What a query of reports gives of the selected rows of one capture."""
+    with DuckdbEngine(threads=1) as engine:
+        opened(engine, what, **rows)
+        engine.register("units", pa.table({"capture": ["a"], "unit": ["a"]}))
+        engine.shared_views(shared_views(has_rows_around=not what.is_everything))
+        found: list[dict[str, Any]] = engine.table(catalogue()[query].per_capture()).to_pylist()
+    return found
 
 
 def column(engine: Any, table: str, name: str) -> list[Any]:
@@ -200,3 +211,62 @@ def test_what_is_asked_for_is_said() -> None:
 def test_other_clients_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is no address"):
         Client.of(text)
+
+
+def test_a_copy_of_a_damaged_entry_is_found_beside_what_is_selected() -> None:
+    """It was sent again later, and its first delivery, wrong too, is no copy."""
+    wrong = {"checksum": "mismatch", "crc32c_stored": 7, "crc32c_computed": 8, "topic": T}
+    sends: list[dict[str, Any]] = [
+        {"kind": "publish", "sequence_id": 5, "topic": T, "crc32c_stored": 7, "ts": at(second),
+         "request_frame_no": second, "request_last_ns": second * S, "outcome": "error"}
+        for second in (1, 3)
+    ]  # fmt: skip
+    rows: dict[str, list[dict[str, Any]]] = {
+        "connections": [{"last_ts_ns": 9 * S, "first_ts_ns": 0}],
+        "exchanges": [*sends, {**sends[0], "request_frame_no": 2, "ts": at(2)}],
+        "frames": [
+            {**wrong, "frame_no": second, "ts": at(second), "command": "SEND", "sequence_id": 5}
+            for second in (1, 2)
+        ],
+    }
+    whole, part = (
+        listed(what, "checksum_failures", **rows) for what in (Selection(), Selection(0, 2 * S))
+    )
+    assert [row["copy_frame_no"] for row in whole] == [3, 3]
+    assert [(row["frame_no"], row["copy_frame_no"]) for row in part] == [(1, 3)]
+
+
+def test_entries_of_a_subscription_are_those_that_its_topics_were_sent() -> None:
+    entry = {"topic": T, "ledger_id": 1, "ts": at(1)}
+    send = {**entry, "kind": "publish", "outcome": "ok", "request_last_ns": S}
+    rows: dict[str, list[dict[str, Any]]] = {
+        "connections": [{}],
+        "consumers": [{"consumer_id": 1, "incarnation": 0, "topic": T, "subscription": "s"}],
+        "exchanges": [
+            {**send, "entry_id": 1}, {**send, "entry_id": 2}, {**send, "entry_id": 3, "topic": "x"},
+        ],
+        "deliveries": [{**entry, "entry_id": 1, "subscription": "s"},
+                       {**entry, "entry_id": 2, "subscription": "other"}],
+    }  # fmt: skip
+    (row,) = listed(Selection(subscriptions=("s",)), "entries", **rows)
+    assert (row["confirmed"], row["delivered"], row["either"]) == (2, 1, 2)
+    assert listed(Selection(S + 1, subscriptions=("s",)), "entries", **rows) == []
+
+
+def test_why_a_broker_closed_is_told_by_all_clients() -> None:
+    """Another client opened the topic again."""
+    connections = [
+        {"connection_id": number, "client_ip": f"10.0.0.{number}", "protocol": "pulsar"}
+        for number in (1, 2)
+    ]
+    rows: dict[str, list[dict[str, Any]]] = {
+        "connections": connections,
+        "producers": [{"connection_id": 1, "producer_id": 0, "incarnation": 0, "topic": T,
+                       "closed_by": "broker", "closed_frame_no": 3}],
+        "frames": [{"connection_id": 1, "frame_no": 3, "ts": at(3), "last_ts_ns": 3 * S}],
+        "exchanges": [{"connection_id": 2, "kind": "request", "request_command": "PRODUCER",
+                       "topic": T, "outcome": "ok", "request_last_ns": 4 * S, "ts": at(4)}],
+    }  # fmt: skip
+    for clients in ((), (Client.of("10.0.0.1"),)):
+        found = listed(Selection(clients=clients), "closed_causes", **rows)
+        assert [(row["cause"], row["closed"]) for row in found] == [("opened_again", 1)]

@@ -7,7 +7,7 @@ from dissector.schemas.quantities import (
     bytes_text,
     duration_text,
     share_text,
-    two_digits,
+    significant,
 )
 
 
@@ -45,7 +45,7 @@ def test_what_is_not_quite_all_or_nothing_does_not_look_like_it(part: float, tex
      (15.335, "15"), (1234.5, "1,200"), (99_999, "100,000")],
 )  # fmt: skip
 def test_two_digits_are_kept_and_no_exponent_is_shown(value: float, text: str) -> None:
-    assert two_digits(value) == text
+    assert significant(value) == text
 
 
 def test_what_a_bucket_says_has_two_digits_and_a_unit() -> None:
