@@ -235,7 +235,7 @@ class PulsarDecoder:
         passes = (self._registry, self._exchanges, self._consumption)
         states = [each.memory() for each in passes]
         self.notices.add(of_limits(*states, crowded=sum(each.crowded for each in names)))
-        self._decoder.unknown.note_all(self.notices)
+        self._decoder.unknown.write_notices(self.notices)
         client_handles = self._named(self._registry.finish(self.notices))
         exchanges = self._named(self._exchanges.finish(self.notices))
         self._entries.finish(self.notices)
