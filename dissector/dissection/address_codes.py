@@ -27,7 +27,7 @@ class AddressCodes:
     def __init__(self, key: int = 0) -> None:
         """key: of the hash table."""
         self._key = key
-        self._known = np.full((3, _CACHED_CONNECTIONS), NULL, np.int64)
+        self._cache = np.full((3, _CACHED_CONNECTIONS), NULL, np.int64)
         self._table = new_hash_table(2 * _FEW_ADDRESSES, key)
         self._texts: list[str] = []
 
@@ -35,15 +35,15 @@ class AddressCodes:
         """Columns client_ip and broker_ip; all rows of a call share one list of texts."""
         self._begin()
         connection_indexes = connections & (_CACHED_CONNECTIONS - 1)
-        missing = np.flatnonzero(self._known[0][connection_indexes] != connections)
+        missing = np.flatnonzero(self._cache[0][connection_indexes] != connections)
         if len(missing):
             # The counts are unused: without them numpy imports its masked arrays, at each start.
             distinct, _ = np.unique(connections[missing], return_counts=True)
             looked_up = self._look_up(distinct, ends_of)
-            self._known[:, distinct & (_CACHED_CONNECTIONS - 1)] = looked_up
-        known, client, broker = self._known[:, connection_indexes]
+            self._cache[:, distinct & (_CACHED_CONNECTIONS - 1)] = looked_up
+        cached, client, broker = self._cache[:, connection_indexes]
         # If connections of one call share a slot, only the last one is in the cache.
-        evicted = np.flatnonzero(known != connections)
+        evicted = np.flatnonzero(cached != connections)
         if len(evicted):
             distinct, inverse = np.unique(connections[evicted], return_inverse=True)
             _, client[evicted], broker[evicted] = self._look_up(distinct, ends_of)[:, inverse]
@@ -57,7 +57,7 @@ class AddressCodes:
     def _begin(self) -> None:
         """Clear the cache if it has too many addresses."""
         if len(self._texts) > _CACHED_ADDRESSES:
-            self._known[:] = NULL
+            self._cache[:] = NULL
             self._table, self._texts = new_hash_table(2 * _FEW_ADDRESSES, self._key), []
 
     def _coded(self, client: Int64Array, broker: Int64Array) -> dict[str, Column]:
@@ -71,6 +71,6 @@ class AddressCodes:
         """Codes of both ends, int64[2, rows]; new addresses get codes in order of appearance."""
         self._table = reserved(self._table, 2 * len(ends.port))
         codes, text, bounds = new_addresses(ends, self._table)
-        whole = text.tobytes().decode("ascii")
-        self._texts += [whole[start:stop] for start, stop in pairwise(bounds.tolist())]
+        decoded = text.tobytes().decode("ascii")
+        self._texts += [decoded[start:stop] for start, stop in pairwise(bounds.tolist())]
         return codes

@@ -143,10 +143,10 @@ class ConnectionTable:
 
     def _roles(self, rows: ConnectionEnds) -> _Roles:
         """The roles in connections, by framing, SYN, port or first packet."""
-        known = self._framing.state.connections
+        states = self._framing.state.connections
         connection_index = self._connection_indexes_of(rows.connections.connection_id)
         is_kept = connection_index >= 0
-        is_decided = is_kept & (known.role[connection_index] == RoleState.DECIDED)
+        is_decided = is_kept & (states.role[connection_index] == RoleState.DECIDED)
         opener = rows.connections.opener
         ports = sorted(self._framing.broker_ports)
         hinted = [np.isin(port, ports) for port in rows.port]
@@ -155,20 +155,16 @@ class ConnectionTable:
         return _Roles(
             np.select(
                 cases,
-                [
-                    known.client_endpoint[connection_index],
-                    opener,
-                    hinted[0].astype(np.int64),
-                ],
+                [states.client_endpoint[connection_index], opener, hinted[0].astype(np.int64)],
                 0,
             ),
             np.select(
                 cases,
-                [known.role_source[connection_index], RoleSource.BY_SYN, RoleSource.BY_PORT],
+                [states.role_source[connection_index], RoleSource.BY_SYN, RoleSource.BY_PORT],
                 RoleSource.BY_FIRST_SEEN,
             ),
             connection_index,
-            np.where(is_kept, known.protocol[connection_index], NULL),
+            np.where(is_kept, states.protocol[connection_index], NULL),
         )
 
     def with_frames(self, connections: Int64Array) -> Int64Array:
@@ -195,8 +191,8 @@ class ConnectionTable:
     def open_rows(self) -> ConnectionRows:
         """Open connections with frames, as if the capture ended now."""
         rows = self._streams.connection_rows(self._streams.open_rows())
-        known = rows.connections.connection_id
-        chosen = self._streams.rows_of(self.with_frames(known))
+        connections = rows.connections.connection_id
+        chosen = self._streams.rows_of(self.with_frames(connections))
         rows = self._streams.connection_rows(np.sort(chosen))
         closing = rows.connections.closing
         closing[closing < 0] = ENDED_CAPTURE_END
@@ -231,14 +227,14 @@ class ConnectionTable:
         self._framing.release(connections)
         if not self._tls.is_empty:
             self._tls.forget(connections.tolist())
-        for held, keys_each in (
+        for by_key, keys_each in (
             (self._framing.proxied, 1), (self._framing.server_names, 1),
             (self._malformed, 2),
         ):  # fmt: skip
-            if held:
+            if by_key:
                 keys = keys_each * connections[:, None] + np.arange(keys_each)
                 for key in keys.ravel().tolist():
-                    held.pop(key, None)
+                    by_key.pop(key, None)
 
     def _identity_columns(self, rows: ConnectionRows, roles: _Roles) -> dict[str, Column]:
         """Columns of addresses and keys, VLANs and tunnels."""
@@ -258,32 +254,33 @@ class ConnectionTable:
 
     def _tunnels(self, numbers: Int64Array) -> Coded:
         """Names of tunnels, each text once: in a flood every connection may have its own."""
-        known, stop = len(self._tunnel_codes), int(numbers.max(initial=0)) + 1
-        if stop > known:
+        first_new, stop = len(self._tunnel_codes), int(numbers.max(initial=0)) + 1
+        if stop > first_new:
             codes, texts = self._tunnels_by_text, self._tunnel_texts
-            new = [codes.setdefault(name, len(codes)) for name in self._tunnel_names(known, stop)]
+            names = self._tunnel_names(first_new, stop)
+            new = [codes.setdefault(name, len(codes)) for name in names]
             texts.extend(islice(codes, len(texts), None))
-            new += [NULL] * (stop - known - len(new))
+            new += [NULL] * (stop - first_new - len(new))
             self._tunnel_codes = np.concatenate((self._tunnel_codes, new))
         return Coded(self._tunnel_codes[numbers], self._tunnel_texts)
 
     def _ending_columns(self, rows: ConnectionRows, roles: _Roles) -> dict[str, Column]:
         """Columns of the start and end of connections, and of their protocols."""
-        known = rows.connections
-        first = known.closed_first
+        connections = rows.connections
+        first = connections.closed_first
         closer = np.where(first < 0, NULL, (first == roles.client).astype(np.int64))
-        is_cut = known.closing == ENDED_CAPTURE_END
+        is_cut = connections.closing == ENDED_CAPTURE_END
         return {
             "protocol": self._protocols(rows, roles),
-            "started": Coded((known.opener >= 0).astype(np.int64), _STARTED_NAMES),
-            "ended": Coded(known.closing.copy(), ENDED_NAMES),
+            "started": Coded((connections.opener >= 0).astype(np.int64), _STARTED_NAMES),
+            "ended": Coded(connections.closing.copy(), ENDED_NAMES),
             "closed_first_by": Coded(closer, _CLOSER_NAMES),
             # Copies: these are views of the streams' matrix.
-            "first_ts_ns": known.first_ts_ns.copy(),
-            "last_ts_ns": known.last_ts_ns.copy(),
-            "handshake_rtt_ns": known.handshake_rtt_ns.copy(),
+            "first_ts_ns": connections.first_ts_ns.copy(),
+            "last_ts_ns": connections.last_ts_ns.copy(),
+            "handshake_rtt_ns": connections.handshake_rtt_ns.copy(),
             "history": self._history(rows.history),
-            "ended_packet": np.where(is_cut, NULL, known.ended_packet),
+            "ended_packet": np.where(is_cut, NULL, connections.ended_packet),
         }
 
     def _history(self, texts: Sequence[str]) -> Coded:
@@ -320,8 +317,8 @@ class ConnectionTable:
         columns: dict[str, list[Any]] = {"tls_sni": names, "proxied_client_ip": proxied}
         is_tls = roles.protocol == TLS
         if not self._tls.is_empty or is_tls.any():
-            known = [self._tls.facts(number) for number in connections]
-            columns |= tls_columns(known, names, is_tls.tolist())
+            tls_facts = [self._tls.facts(number) for number in connections]
+            columns |= tls_columns(tls_facts, names, is_tls.tolist())
         if facts:
             for name in ConnectionFacts._fields:
                 columns.setdefault(name, [None] * len(connections))
@@ -355,16 +352,16 @@ class ConnectionTable:
         if self._malformed:
             keys = (2 * connections + endpoint_index).tolist()
             decoded -= np.array([self._malformed.get(key, 0) for key in keys], np.int64)
-        there = tcp["stream_bytes"] - tcp["gap_bytes"] - tcp["snaplen_cut_bytes"]
+        present = tcp["stream_bytes"] - tcp["gap_bytes"] - tcp["snaplen_cut_bytes"]
         overhead = self._overhead(connections, endpoint_index)
         if overhead is not None:
             tcp["tls_overhead_bytes"] = overhead
-            there -= np.where(overhead == NULL, 0, overhead)
+            present -= np.where(overhead == NULL, 0, overhead)
         return {
             **{f"{name}_{suffix}": values for name, values in tcp.items()},
             f"decoded_bytes_{suffix}": decoded,
             f"frames_{suffix}": np.where(is_kept, directions.frames[direction_index], 0),
-            f"unparsed_bytes_{suffix}": there - decoded,
+            f"unparsed_bytes_{suffix}": present - decoded,
             f"fin_packet_{suffix}": _of_endpoint(
                 (one.fin_packet, other.fin_packet), endpoint_index
             ),
@@ -399,18 +396,18 @@ class ConnectionTable:
         waiting = self._held.connections()
         rows = self._streams.connection_ends(self._streams.rows_of(waiting))
         roles = self._roles(rows)
-        known = self._framing.state.connections
+        states = self._framing.state.connections
         is_decided = (roles.connection_index >= 0) & (
-            known.role[roles.connection_index] == RoleState.DECIDED
+            states.role[roles.connection_index] == RoleState.DECIDED
         )
         chosen = np.flatnonzero(must_go | (is_decided & (roles.source != RoleSource.BY_FIRST_SEEN)))
         return self._pop_notices(waiting[chosen], _Roles(*(each[chosen] for each in roles)))
 
     def remaining_notices(self) -> Int64Array:
         """Remove and return the notices of connections that did not close."""
-        left, _ = self._held.pop(self._held.connections().tolist())
-        left[:, _DIRECTION] = UNKNOWN_DIRECTION
-        return left
+        notices, _ = self._held.pop(self._held.connections().tolist())
+        notices[:, _DIRECTION] = UNKNOWN_DIRECTION
+        return notices
 
 
 def _of_endpoint(values: tuple[Int64Array, Int64Array], endpoint_index: Int64Array) -> Int64Array:
@@ -449,10 +446,10 @@ def _with_tunnel(keys: Spans, tunnel: Coded, native: Int64Array) -> Spans:
     data = np.concatenate((np.frombuffer(b"".join(prefixes), np.uint8), keys.data))
     starts = np.stack(((np.cumsum(sizes) - sizes)[inverse], int(sizes.sum()) + keys.starts), 1)
     lengths = np.stack((sizes[inverse], keys.lengths), 1)
-    whole = lengths.sum(axis=1)
-    text = np.empty(int(whole.sum()), np.uint8)
+    total_sizes = lengths.sum(axis=1)
+    text = np.empty(int(total_sizes.sum()), np.uint8)
     gather_spans(data, starts.ravel(), lengths.ravel(), text)
-    return Spans(text, np.cumsum(whole) - whole, whole)
+    return Spans(text, np.cumsum(total_sizes) - total_sizes, total_sizes)
 
 
 def _endpoint(rows: ConnectionEnds, row: int, endpoint_index: int) -> Endpoint:

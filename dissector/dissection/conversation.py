@@ -54,8 +54,8 @@ class Conversation:
             if ranges.kind[row] == RangeKind.DATA
         ]
         data = np.concatenate(pieces) if pieces else np.zeros(0, np.uint8)
-        held = np.maximum(sizes, 0)
-        starts = np.cumsum(held) - held
+        present = np.maximum(sizes, 0)
+        starts = np.cumsum(present) - present
         return [
             TableBlock(
                 TABLE,

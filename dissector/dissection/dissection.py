@@ -377,10 +377,10 @@ class Dissection:
 
     def _hold_notices(self, rows: Int64Array) -> None:
         """Hold notices of a side of a connection until its direction is known."""
-        kept = min(len(rows), MAX_NOTICES - self._held_notices)
-        self._held_notices += kept
-        self._notices.count(len(rows) - kept)
-        self._connections.hold(rows[:kept])
+        accepted = min(len(rows), MAX_NOTICES - self._held_notices)
+        self._held_notices += accepted
+        self._notices.count(len(rows) - accepted)
+        self._connections.hold(rows[:accepted])
 
     def _handle_frames(self, block: FrameBlock) -> None:
         """Start the stages of a block of frames.
@@ -415,9 +415,9 @@ class Dissection:
         if len(connection_indexes):
             self._stages.finish()
         for first in range(0, len(connection_indexes), _CLOSED_ROWS):
-            over = self._streams.connection_rows(connection_indexes[first : first + _CLOSED_ROWS])
-            known = self._facts_of(over.connections.connection_id)
-            rows, notices = self._connections.close(over, known)
+            closed = self._streams.connection_rows(connection_indexes[first : first + _CLOSED_ROWS])
+            facts = self._facts_of(closed.connections.connection_id)
+            rows, notices = self._connections.close(closed, facts)
             self._out.append(rows)
             self._notices.add_rows(notices)
         self._streams.recycle()
@@ -429,7 +429,7 @@ class Dissection:
         for decoder in self._decoders:
             facts_of |= decoder.connection_facts(numbers)
         self._repeated[0].update(
-            number for number, known in facts_of.items() if known.leg == PROXY_LEG
+            number for number, facts in facts_of.items() if facts.leg == PROXY_LEG
         )
         return facts_of
 
@@ -475,8 +475,8 @@ class Dissection:
             part = rows[protocols[rows] == protocol]
             columns = common_columns(block, part)
             columns["protocol"] = Coded(protocols[part], self._names)
-            own = self._decoders[protocol].frame_columns(block, decoded[protocol], part)
-            columns.update(own)
+            own_columns = self._decoders[protocol].frame_columns(block, decoded[protocol], part)
+            columns.update(own_columns)
             blocks.append(TableBlock("frames", len(part), columns))
         if len(blocks) > 1:
             blocks = [interleaved([[part] for part in blocks])]

@@ -96,21 +96,21 @@ class Pseudonyms:
 
     def _new_word(self, word: str) -> str:
         kinds = [_kind_of(sign) for sign in word]
-        most = math.prod(count for _, count in kinds)
+        word_count = math.prod(count for _, count in kinds)
         hashed = hashlib.shake_256(self._key + word.encode("utf-8", _ANYTHING))
         # 24 bits per character, which has at most 2^20 alternatives.
         digest = hashed.digest(12 + 3 * len(word))
         number, step = int.from_bytes(digest[4:], "big"), int.from_bytes(digest[:4], "big")
-        if most > _FEW:
-            return _word_at(number % most, kinds)
-        for turn in range(2 * most):
-            made = _word_at((number + turn * (_STEP * step + 1)) % most, kinds)
-            is_for = self._taken.get(made)
+        if word_count > _FEW:
+            return _word_at(number % word_count, kinds)
+        for turn in range(2 * word_count):
+            candidate = _word_at((number + turn * (_STEP * step + 1)) % word_count, kinds)
+            is_for = self._taken.get(candidate)
             # A word is its own pseudonym only if all others are used.
-            if is_for is None and (made != word or turn >= most):
+            if is_for is None and (candidate != word or turn >= word_count):
                 if not self.is_full:
-                    self._taken[made] = word
-                return made
+                    self._taken[candidate] = word
+                return candidate
             if is_for == word:
-                return made
-        return made
+                return candidate
+        return candidate

@@ -356,9 +356,9 @@ def requeue(context: PassContext, index: int, direction_index: int, peer_too: bo
     """
     state, directions, ranges = context.state, context.state.directions, context.state.pool.ranges
     peer = direction_index ^ 1
-    waiting = directions.buffer[peer]
-    if waiting != ABSENT and state.pool.buffers.resume_mode[waiting] != SEARCHED:
-        directions.mode[peer] = state.pool.buffers.resume_mode[waiting]
+    peer_buffer = directions.buffer[peer]
+    if peer_buffer != ABSENT and state.pool.buffers.resume_mode[peer_buffer] != SEARCHED:
+        directions.mode[peer] = state.pool.buffers.resume_mode[peer_buffer]
         peer_too = True
     one = _detach_rows(context, index, direction_index)
     other = _detach_rows(context, index, peer) if peer_too else ABSENT

@@ -250,7 +250,7 @@ def hello_layout(hello: bytes) -> HelloLayout:
     layout.form.append((at, at + 2))
     at += 2
     while at + 4 <= len(hello):
-        kind, size = (int.from_bytes(hello[place : place + 2], "big") for place in (at, at + 2))
+        kind, size = (int.from_bytes(hello[start : start + 2], "big") for start in (at, at + 2))
         layout.form.append((at, at + 4))
         at += 4 + size
         if kind == 0 and size > _BEFORE_NAME:

@@ -46,9 +46,7 @@ def store_prefix(
         if at < PREFIX_WORD_BYTES:
             directions.prefix_first[direction_index] |= value << 8 * (PREFIX_WORD_BYTES - 1 - at)
         else:
-            directions.prefix_second[direction_index] |= value << 8 * (
-                2 * PREFIX_WORD_BYTES - 1 - at
-            )
+            directions.prefix_second[direction_index] |= value << 8 * (PREFIX_BYTES - 1 - at)
         directions.prefix_bytes[direction_index] = at + 1
 
 
@@ -188,8 +186,7 @@ def _none(prefix: _Prefixes) -> Flags:
 
 
 class _Rule(NamedTuple):
-    """How a protocol is recognised: its ports, patterns of requests and responses, and a pattern
-    that needs no port."""
+    """The ports of a protocol; patterns of requests, of responses, and one that needs no port."""
 
     ports: tuple[int, ...]
     request: Callable[[_Prefixes], Flags]

@@ -20,7 +20,7 @@ from dissector.protocols.interface import HEADER_WINDOW
 from dissector.protocols.strictness import STRICT
 
 HEAD_BYTES: Final = 4096  # of a direction, looked at for TLS, HTTP and PROXY headers
-_MORE: Final = -2  # the next bytes tell
+_MORE: Final = -2  # more bytes are needed
 _READ_AS_ASKED: Final = NOTICE_NUMBER["read_as_asked"]
 
 
@@ -138,9 +138,9 @@ def _framed_protocol(
         protocol = forced if turn < 0 else turn
         if turn == forced:
             continue
-        judged = context.calls.check[protocol](state.arena, at, at + size, 2, limit, STRICT)
-        if judged > 0:
+        verdict = context.calls.check[protocol](state.arena, at, at + size, 2, limit, STRICT)
+        if verdict > 0:
             return protocol
-        if judged == 0 and size < HEADER_WINDOW and not is_final:
+        if verdict == 0 and size < HEADER_WINDOW and not is_final:
             return _MORE
     return framing_state.UNDECIDED

@@ -5,7 +5,7 @@ header, stricter where it stands inside a packet, as payloads do; it is followed
 frame end. Where an end that is known in sequence space meets bytes that are no header, or a length
 of zero that does not begin a packet, the candidate is contradicted, and so are all offsets that it
 has visited: they lead to the same place. The lowest candidate that nothing contradicts is the
-chain, and whoever holds the run decides how long it must stand before it is believed.
+chain, and the caller decides how long it must stand before it is believed.
 
 While the protocol of a connection is not known, a chain must also identify it (`tells_protocol`):
 lengths that lead from header to header prove nothing, as many protocols have them. A chain that
@@ -347,8 +347,8 @@ def tells_protocol(buffer: SearchView, rule: Rule, is_end: int) -> bool:
     search = buffer.search
     start = search[search_state.AT]
     end = _gap_at(buffer, _gap_behind(buffer, search[search_state.RESUME_GAP]))
-    judged = _judge(buffer, start, end, rule, strictness.ALONE)
-    if judged > 0 or (judged == 0 and search[search_state.FRAMES] == 0):
+    verdict = _judge(buffer, start, end, rule, strictness.ALONE)
+    if verdict > 0 or (verdict == 0 and search[search_state.FRAMES] == 0):
         return True  # the bytes of a cut header were evidence enough (HEADER_EVIDENCE)
     if search[search_state.PROOFS] == 0 and _judge(buffer, start, end, rule, strictness.OWN) <= 0:
         return False

@@ -63,8 +63,7 @@ def order_event(context: PassContext, connection_index: int, row: int) -> int:
 
 @inlined
 def _queue_row(context: PassContext, connection_index: int, row: int) -> None:
-    """Move an output row to the waiting frames; release these if the role is decided or too many
-    wait."""
+    """Move an output row to the waiting frames; release them at the bound, or with a role."""
     state, connections = context.state, context.state.connections
     _store_row(context, connection_index, row)
     if (
@@ -93,23 +92,23 @@ def _store_row(context: PassContext, connection_index: int, row: int) -> None:
     """Copy an output row to the waiting frames, without its number, and its bytes to the arena."""
     state, out = context.state, context.out
     connections, frames = state.connections, state.waiting
-    held = allocate_row(state.free_waiting)
+    stored = allocate_row(state.free_waiting)
     for column in range(_COLUMNS):
-        frames.matrix[held, column] = out.matrix[column, row]
+        frames.matrix[stored, column] = out.matrix[column, row]
     if out.source[row] != SOURCE_ARENA:
         data, at = context.sources[out.source[row]], out.data_offset[row]
         used = state.counters[framing_state.COUNTER_ARENA_USED]
         for index in range(out.data_bytes[row]):
             state.arena[used + index] = data[at + index]
-        frames.data_offset[held] = used
+        frames.data_offset[stored] = used
         state.counters[framing_state.COUNTER_ARENA_USED] = used + out.data_bytes[row]
     if out.frame_no[row] != NULL:
         state.counters[framing_state.COUNTER_FRAME_NO] -= 1
     if connections.waiting[connection_index] == 0:
-        connections.first_waiting[connection_index] = held
+        connections.first_waiting[connection_index] = stored
     else:
-        frames.next[connections.last_waiting[connection_index]] = held
-    connections.last_waiting[connection_index] = held
+        frames.next[connections.last_waiting[connection_index]] = stored
+    connections.last_waiting[connection_index] = stored
     connections.waiting[connection_index] += 1
 
 

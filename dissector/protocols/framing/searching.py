@@ -160,9 +160,9 @@ def _begins_with_frame(context: PassContext, direction_index: int, protocol: int
         end = state.pool.ranges.begin[gap] - buffers.base[buffer]
     at, limit = buffers.at[buffer], state.directions.limit[direction_index]
     is_open = state.connections.protocol[direction_index >> 1] == UNDECIDED
-    judged = context.calls.check[protocol](state.arena, at, at + end, 2, limit, int(is_open))
-    if judged <= 0:
-        return 0 if judged == 0 and gap == ABSENT else -1
+    verdict = context.calls.check[protocol](state.arena, at, at + end, 2, limit, int(is_open))
+    if verdict <= 0:
+        return 0 if verdict == 0 and gap == ABSENT else -1
     view = framing_buffers.search_view(state, direction_index, protocol)
     view.search[AT] = 0
     state.pool.ranges.header_ok[resync.range_at(view, 0).row] = 1

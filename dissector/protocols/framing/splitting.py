@@ -113,21 +113,21 @@ def _new_frame(
     """Begin a frame: emit it uncopied if it is whole, else start to assemble it in the arena."""
     state, ranges, out = context.state, context.ranges, context.out
     directions = state.directions
-    left = ranges.length[index] - position
+    available = ranges.length[index] - position
     at = ranges.offset[index] + position
-    total = _check_header(state, direction_index, data, at, at + left, context.calls)
-    if total < 0 or (total == 0 and left >= HEADER_WINDOW):
+    total = _check_header(state, direction_index, data, at, at + available, context.calls)
+    if total < 0 or (total == 0 and available >= HEADER_WINDOW):
         return Step(position, row, SplitStatus.BROKEN)
     if not roles.may_wait(state, direction_index >> 1, ranges.source[index], total):
         state.counters[framing_state.COUNTER_ARENA_NEEDED] = total
         return Step(position, row, SplitStatus.ARENA_FULL)
     row_output.start_frame(state, direction_index, ranges, index, position)
-    if total == 0 or total > left:
-        if not row_output.reserve(state, direction_index, left):
+    if total == 0 or total > available:
+        if not row_output.reserve(state, direction_index, available):
             return Step(position, row, SplitStatus.ARENA_FULL)
-        row_output.append_bytes(state, direction_index, data, at, left)
+        row_output.append_bytes(state, direction_index, data, at, available)
         directions.total[direction_index] = total
-        return Step(position + left, row, SplitStatus.DONE)
+        return Step(position + available, row, SplitStatus.DONE)
     row_output.emit_frame(state, out, row, direction_index, total, columns.COMPLETE)
     out.release_packet[row] = ranges.release_packet[index]
     out.source[row] = ranges.source[index]
@@ -291,11 +291,11 @@ def _begin_chain(context: PassContext, index: int, direction_index: int, data: B
     if state.counters[framing_state.COUNTER_IS_FORCED]:
         return False
     for candidate in range(len(calls.check)):
-        judged = calls.check[candidate](data, base, end, 2, limit, 1)
-        if judged > 0:
+        verdict = calls.check[candidate](data, base, end, 2, limit, 1)
+        if verdict > 0:
             connections.protocol[connection_index] = candidate
-        if judged >= 0:
-            return bool(judged > 0)  # a protocol that needs more bytes precedes later ones that fit
+        if verdict >= 0:
+            return bool(verdict > 0)  # if it needs more bytes, later protocols are not tried
     return False
 
 

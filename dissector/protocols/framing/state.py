@@ -91,8 +91,8 @@ class DirectionState(Bundle):
     is_seen: the direction had data.
     is_first: no frame was emitted yet.
     buffer: row of its buffer (`range_pool`), ABSENT if it has none.
-    head_first, head_second: its first head_bytes bytes, up to HEADS, the first of them at stream
-        offset head_from.
+    prefix_first, prefix_second: its first prefix_bytes bytes, up to PREFIX_BYTES, from stream
+        offset prefix_offset on.
     """
 
     mode: Int64Array

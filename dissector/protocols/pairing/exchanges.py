@@ -142,12 +142,12 @@ class Exchanges:
         rows = int(self._state.counters[pairing_state.COUNT_OUT])
         if rows == 0:
             return []
-        part = _in_order(context.out, rows)
-        columns: dict[str, Column] = dict(zip(ExchangeColumns._fields, part.matrix, strict=True))
+        closed = _in_order(context.out, rows)
+        columns: dict[str, Column] = dict(zip(ExchangeColumns._fields, closed.matrix, strict=True))
         texts: dict[str, Sequence[Any]] = dict.fromkeys(_NAMED, self._names)
         texts |= {"kind": _KINDS, "outcome": _OUTCOMES, "error_text": self._texts, **self._words}
-        for name, known in texts.items():
-            columns[name] = Coded(getattr(part, name), known)
+        for name, column_texts in texts.items():
+            columns[name] = Coded(getattr(closed, name), column_texts)
         return [TableBlock("exchanges", rows, columns)]
 
 

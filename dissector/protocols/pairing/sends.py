@@ -58,19 +58,15 @@ def handle_send(context: PassContext, row: int, connection: int) -> None:
 def _note_publish_time(context: PassContext, row: int, group: int, send: int) -> None:
     """Store the publish time of a send. A producer publishes in order, so its clock was set back if
     a new message is older than the one before: a notice says so."""
-    groups, published = context.state.groups, context.frames.publish_time_ms[row]
+    groups, frames = context.state.groups, context.frames
+    published = frames.publish_time_ms[row]
     context.state.pending.publish_time_ms[send] = published
     if published == NULL or context.state.pending.attempt[send] != 1:
         return
     before = groups.publish_time_ms[group]
     groups.publish_time_ms[group] = published
     if published < before - _DISORDER_MS:
-        rows.note(
-            context,
-            PUBLISH_TIME_BACK,
-            context.frames.connection_id[row],
-            context.frames.frame_no[row],
-        )
+        rows.note(context, PUBLISH_TIME_BACK, frames.connection_id[row], frames.frame_no[row])
 
 
 @inlined
@@ -137,9 +133,8 @@ def begin_incarnation(context: PassContext, group: int, incarnation: int) -> Non
     row = state.group_lists.first[group]
     for _ in range(state.group_lists.length[group]):
         after = state.member_links.next[row]
-        rows.write_unanswered(
-            context, row, rows.unanswered_outcome(state, row, DROPPED_AFTER_CLOSE)
-        )
+        outcome = rows.unanswered_outcome(state, row, DROPPED_AFTER_CLOSE)
+        rows.write_unanswered(context, row, outcome)
         row = after
     groups.topic[group] = NULL
     groups.producer_name[group] = NULL

@@ -24,7 +24,7 @@ from dissector.protocols.pairing import state as pairing_state
 from dissector.protocols.pairing.exchanges import Exchanges
 from dissector.protocols.pairing.rules import PairedBy
 from dissector.protocols.pairing.state import PairingBounds, PassContext
-from dissector.protocols.pulsar.registry import AnsweredRequest, RegistryContext, register_frame
+from dissector.protocols.pulsar.registry import RegistryContext, Request, register_frame
 from dissector.protocols.pulsar.wire import commands
 from dissector.tables import ABSENT
 
@@ -73,23 +73,23 @@ def _refused_connect(context: PassContext, row: int, connection: int) -> int:
 
 
 @inlined
-def _answered_request(context: PassContext, request: int) -> AnsweredRequest:
+def _answered_request(context: PassContext, request: int) -> Request:
     """A pending request as the registry needs it."""
     if request == ABSENT:
-        return AnsweredRequest(NULL, NULL, NULL, NULL, NULL, NULL)
-    waiting = context.state.pending
-    command = waiting.request_command[request]
+        return Request(NULL, NULL, NULL, NULL, NULL, NULL)
+    requests = context.state.pending
+    command = requests.request_command[request]
     kind = context.rules.client_handle[command]
-    number = waiting.producer_id[request]
+    number = requests.producer_id[request]
     if kind == commands.CONSUMER_SUBJECT:
-        number = waiting.consumer_id[request]
-    return AnsweredRequest(
+        number = requests.consumer_id[request]
+    return Request(
         command,
         kind,
         number,
-        waiting.incarnation[request],
-        waiting.topic[request],
-        waiting.subscription[request],
+        requests.incarnation[request],
+        requests.topic[request],
+        requests.subscription[request],
     )
 
 

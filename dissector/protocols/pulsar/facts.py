@@ -199,25 +199,25 @@ class PulsarDecoder:
 
     def connection_facts(self, connections: Sequence[int]) -> dict[int, ConnectionFacts]:
         """The facts of closed connections; their state is dropped."""
-        known = self.open_facts(connections)
-        for connection in known:
+        facts = self.open_facts(connections)
+        for connection in facts:
             if self._proxy_sides.is_proxy_side(connection):
                 self._entries.set_proxy_side(connection, False)
                 self._exchanges.set_proxy_side(connection, False)
             self._handshakes.pop(connection)
             self._proxy_sides.pop(connection)
-        return known
+        return facts
 
     def open_facts(self, connections: Sequence[int]) -> dict[int, ConnectionFacts]:
         """The facts of connections so far; those without a handshake have none."""
-        known = self._handshakes.of(connections)
-        for connection, facts in known.items():
+        by_connection = self._handshakes.of(connections)
+        for connection, facts in by_connection.items():
             proxy_side = self._proxy_sides.of(connection)
             if proxy_side is not None:
-                known[connection] = facts._replace(
+                by_connection[connection] = facts._replace(
                     leg=proxy_side.name, twin_connection_id=proxy_side.proxy_peer
                 )
-        return known
+        return by_connection
 
     def repeated(self) -> Collection[int]:
         """Connections that are the proxy's side of a pair."""

@@ -37,7 +37,7 @@ class ProxySide(NamedTuple):
     proxy_peer: int
 
 
-class _ProxiedConnection:
+class _Proxied:
     """A connection to or from a proxy; first_ and last_handshake_frame: frame numbers."""
 
     def __init__(
@@ -60,9 +60,9 @@ class ProxySides:
     def __init__(self, protocol: int) -> None:
         """protocol: Pulsar's number in frames.protocol."""
         self._protocol = protocol
-        self._proxied: dict[int, _ProxiedConnection] = {}
+        self._proxied: dict[int, _Proxied] = {}
         self._without_first_frame: set[int] = set()
-        self._unpaired: dict[bytes, list[_ProxiedConnection]] = {}  # by digest of the first frame
+        self._unpaired: dict[bytes, list[_Proxied]] = {}  # by digest of the first frame
         self._proxy_sides: dict[int, ProxySide] = {}
         self.repeated: set[int] = set()
 
@@ -110,31 +110,31 @@ class ProxySides:
         if proxied is None and frame.connection not in self._proxy_sides:
             proxy_side = CLIENT_LEG if body.proxy_version is None else PROXY_LEG
             version = body.client_version or ""
-            self._proxied[frame.connection] = _ProxiedConnection(
+            self._proxied[frame.connection] = _Proxied(
                 frame.connection, proxy_side, version, frame.frame_no
             )
             self._without_first_frame.add(frame.connection)
 
-    def _pair(self, proxied: _ProxiedConnection, content: bytes) -> list[int]:
+    def _pair(self, proxied: _Proxied, content: bytes) -> list[int]:
         """Find the peer of a connection by its first frame; return the proxy's side, if any."""
         digest = hashlib.sha256(proxied.client_version.encode() + b"\0" + content).digest()
         candidates = self._unpaired.setdefault(digest, [])
-        others = [each for each in candidates if each.proxy_side != proxied.proxy_side]
-        if not others:
+        matches = [each for each in candidates if each.proxy_side != proxied.proxy_side]
+        if not matches:
             proxied.first_frame_digest = digest
             candidates.append(proxied)
             return []
-        nested = [each for each in others if _is_nested(*_in_order(proxied, each))]
-        other = (nested or others)[0]
-        self._remove(other)
+        nested = [each for each in matches if _is_nested(*_in_order(proxied, each))]
+        peer = (nested or matches)[0]
+        self._remove(peer)
         del self._proxied[proxied.connection]
-        client, proxy = _in_order(proxied, other)
+        client, proxy = _in_order(proxied, peer)
         self._proxy_sides[client.connection] = ProxySide(CLIENT_LEG, proxy.connection)
         self._proxy_sides[proxy.connection] = ProxySide(PROXY_LEG, client.connection)
         self.repeated.add(proxy.connection)
         return [proxy.connection]
 
-    def _remove(self, proxied: _ProxiedConnection) -> None:
+    def _remove(self, proxied: _Proxied) -> None:
         del self._proxied[proxied.connection]
         self._without_first_frame.discard(proxied.connection)
         candidates = self._unpaired.get(proxied.first_frame_digest, [])
@@ -159,14 +159,12 @@ class ProxySides:
         return self._proxy_sides.pop(connection, None)
 
 
-def _in_order(
-    one: _ProxiedConnection, other: _ProxiedConnection
-) -> tuple[_ProxiedConnection, _ProxiedConnection]:
+def _in_order(one: _Proxied, other: _Proxied) -> tuple[_Proxied, _Proxied]:
     """The client's side and the proxy's."""
     return (one, other) if one.proxy_side == CLIENT_LEG else (other, one)
 
 
-def _is_nested(client: _ProxiedConnection, proxy: _ProxiedConnection) -> bool:
+def _is_nested(client: _Proxied, proxy: _Proxied) -> bool:
     """Whether the proxy's handshake lies inside the client's."""
     return (
         client.first_handshake_frame < proxy.first_handshake_frame

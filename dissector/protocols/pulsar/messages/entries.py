@@ -82,7 +82,7 @@ class Entries:
         self._wants_properties = properties
         self._wants_digest = payload_sha256
         self._redact = redact
-        self._unpacking = state.new_unpacking(
+        self._parser = state.new_parser_state(
             self.real_topics.columns, _FIRST_ROWS, _FIRST_TEXT_BYTES, protocol
         )
         self._decompressor = Decompressor()
@@ -114,9 +114,9 @@ class Entries:
                 receives the notices.
         """
         self._names = names
-        if len(self._unpacking.notices.rows.kind) < rows:
-            self._unpacking.grow(notices=new_notices(rows))
-        cursor = self._unpacking.cursor
+        if len(self._parser.notices.rows.kind) < rows:
+            self._parser.grow(notices=new_notices(rows))
+        cursor = self._parser.cursor
         cursor[[state.CURSOR_ROW, state.CURSOR_COUNT, state.CURSOR_TEXT]] = 0
         cursor[state.CURSOR_ROWS] = rows
         cursor[state.CURSOR_JOINED] = -1
@@ -132,20 +132,20 @@ class Entries:
                 opened = self._opened
                 passed_opened = prepacked(opened)
             status = messages_rows.open_entries(
-                self._unpacking, frames, passed, passed_opened, passed_words
+                self._parser, frames, passed, passed_opened, passed_words
             )
             self._add_extras(first, frames, sources)
             if status == RowsStatus.FULL:
                 is_too_small = not cursor[state.CURSOR_COUNT]
                 if cursor[state.CURSOR_COUNT]:
                     blocks.append(self._flush())
-                if is_too_small or self._unpacking.messages.matrix.shape[1] < _BLOCK_ROWS:
-                    state.double_room(self._unpacking)
+                if is_too_small or self._parser.messages.matrix.shape[1] < _BLOCK_ROWS:
+                    state.double_room(self._parser)
             elif status == RowsStatus.PACKED:
                 self._unpack(frames, sources, notices)
             elif status != RowsStatus.DONE:
                 self._join(frames, sources)
-        notices.drain(self._unpacking.notices)
+        notices.drain(self._parser.notices)
         notices.add(self._chunks.drain_notices())
         if self.real_topics.drain_refused():
             notices.add([notice_at(_NAMES_LIMIT, frames, rows - 1)])
@@ -161,22 +161,20 @@ class Entries:
 
     def _unpack(self, frames: FrameColumns, sources: Sources, notices: NoticeLog) -> None:
         """Decompress the batch in the cursor's row, and those behind it up to _AT_ONCE_BYTES."""
-        unpacking = self._unpacking
-        self._decompressor.reserve(
-            int(messages_rows.list_batches(unpacking, frames, _AT_ONCE_BYTES))
-        )
-        count = int(unpacking.cursor[state.CURSOR_BATCHES])
-        for index, problem in self._decompressor.open_each(unpacking.batches, count, sources):
-            row = int(unpacking.batches.row[index])
+        parser = self._parser
+        self._decompressor.reserve(int(messages_rows.list_batches(parser, frames, _AT_ONCE_BYTES)))
+        count = int(parser.cursor[state.CURSOR_BATCHES])
+        for index, problem in self._decompressor.open_each(parser.batches, count, sources):
+            row = int(parser.batches.row[index])
             notices.add([notice_at(_ENTRY_NOT_OPENED, frames, row, problem)])
         self._opened = self._decompressor.buffer
 
     def _join(self, frames: FrameColumns, sources: Sources) -> None:
         """Join chunks from the cursor's row on, up to a complete message, for the kernel."""
-        cursor = self._unpacking.cursor
+        cursor = self._parser.cursor
         if not self._pending_chunks:
             rows = self._chunk_rows[
-                : messages_rows.list_chunks(self._unpacking, frames, self._chunk_rows)
+                : messages_rows.list_chunks(self._parser, frames, self._chunk_rows)
             ]
             self._pending_chunks = [*zip(rows.tolist(), chunks_at(frames, rows), strict=True)][::-1]
         while self._pending_chunks:
@@ -195,7 +193,7 @@ class Entries:
 
     def _flush(self) -> TableBlock:
         """The messages so far as a block; their rows and text are free again."""
-        messages, cursor = self._unpacking.messages, self._unpacking.cursor
+        messages, cursor = self._parser.messages, self._parser.cursor
         count = int(cursor[state.CURSOR_COUNT])
         cells = filled_columns(messages, count)
         columns: dict[str, Column] = {name: cells[name] for name in _PLAIN if name in cells}
@@ -205,7 +203,7 @@ class Entries:
                 columns[name] = Coded(cells[name], self._names)
         if "real_topic" in cells:
             columns["real_topic"] = self._topics(cells["real_topic"], messages.metadata_at[:count])
-        text = self._unpacking.text[: int(cursor[state.CURSOR_TEXT])].copy()
+        text = self._parser.text[: int(cursor[state.CURSOR_TEXT])].copy()
         for name, stem, is_hex in _SPANS:
             lengths = cells.get(f"{stem}_bytes")
             if lengths is not None:
@@ -232,8 +230,8 @@ class Entries:
         if not (self._wants_properties or self._wants_digest):
             return
         buffers = (*sources, self._opened)
-        messages = self._unpacking.messages
-        for number in range(first, int(self._unpacking.cursor[state.CURSOR_COUNT])):
+        messages = self._parser.messages
+        for number in range(first, int(self._parser.cursor[state.CURSOR_COUNT])):
             row = int(messages.row[number])
             data = buffers[int(messages.source[number])]
             if self._wants_properties:
@@ -246,7 +244,7 @@ class Entries:
 
     def _digest(self, number: int, frames: FrameColumns, row: int, data: ByteArray) -> str | None:
         """SHA-256 of a message's payload, in hex; None if it cannot be read."""
-        messages = self._unpacking.messages
+        messages = self._parser.messages
         if messages.payload_bytes[number] == NULL:
             return None
         at = int(messages.payload_at[number])

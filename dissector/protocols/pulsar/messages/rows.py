@@ -19,7 +19,7 @@ from dissector.protocols.columns import CHECKSUM_MISMATCH, COMPLETE, FrameColumn
 from dissector.protocols.frame_notices import note_frame
 from dissector.protocols.pulsar.messages import state
 from dissector.protocols.pulsar.messages.keys import hash_keys
-from dissector.protocols.pulsar.messages.state import MessageColumns, Unpacking
+from dissector.protocols.pulsar.messages.state import MessageColumns, ParserState
 from dissector.protocols.pulsar.wire.commands import MESSAGE, SEND
 
 
@@ -51,12 +51,12 @@ _ENCRYPTED_BATCH: Final = NOTICE_NUMBER["encrypted_batch"]
 
 
 @inlined
-def _copy_text(unpacking: Unpacking, data: ByteArray, at: int, length: int) -> int:
+def _copy_text(parser: ParserState, data: ByteArray, at: int, length: int) -> int:
     """Append bytes to the messages' text, which has room; return their offset there."""
-    start = unpacking.cursor[state.CURSOR_TEXT]
+    start = parser.cursor[state.CURSOR_TEXT]
     for k in range(length):
-        unpacking.text[start + k] = data[at + k]
-    unpacking.cursor[state.CURSOR_TEXT] = start + length
+        parser.text[start + k] = data[at + k]
+    parser.cursor[state.CURSOR_TEXT] = start + length
     return int(start)
 
 
@@ -91,18 +91,15 @@ def _fill_from_frame(messages: MessageColumns, count: int, frames: FrameColumns,
 
 
 @inlined
-def _open_single(unpacking: Unpacking, frames: FrameColumns, row: int, data: ByteArray) -> int:
+def _open_single(parser: ParserState, frames: FrameColumns, row: int, data: ByteArray) -> int:
     """Write the one message of an entry that is no batch: DONE or FULL."""
-    messages = unpacking.messages
-    count = unpacking.cursor[state.CURSOR_COUNT]
+    messages = parser.messages
+    count = parser.cursor[state.CURSOR_COUNT]
     key = frames.partition_key_bytes[row]
     ordering = frames.ordering_key_bytes[row]
     version = frames.schema_version_hex_bytes[row]
     needed = max(key, 0) + max(ordering, 0) + max(version, 0)
-    if (
-        count >= len(messages.row)
-        or needed > len(unpacking.text) - unpacking.cursor[state.CURSOR_TEXT]
-    ):
+    if count >= len(messages.row) or needed > len(parser.text) - parser.cursor[state.CURSOR_TEXT]:
         return RowsStatus.FULL
     _fill_from_frame(messages, count, frames, row)
     messages.sequence_id[count] = frames.sequence_id[row]
@@ -116,15 +113,15 @@ def _open_single(unpacking: Unpacking, frames: FrameColumns, row: int, data: Byt
     messages.schema_version_bytes[count] = version
     if key >= 0:
         messages.partition_key_at[count] = _copy_text(
-            unpacking, data, frames.partition_key_at[row], key
+            parser, data, frames.partition_key_at[row], key
         )
         messages.is_key_base64[count] = max(frames.is_key_base64[row], 0)
     if ordering >= 0:
-        text_at = _copy_text(unpacking, data, frames.ordering_key_at[row], ordering)
+        text_at = _copy_text(parser, data, frames.ordering_key_at[row], ordering)
         messages.ordering_key_at[count] = text_at
-    hash_keys(messages, count, unpacking.text)
+    hash_keys(messages, count, parser.text)
     if version >= 0:
-        text_at = _copy_text(unpacking, data, frames.schema_version_hex_at[row], version)
+        text_at = _copy_text(parser, data, frames.schema_version_hex_at[row], version)
         messages.schema_version_at[count] = text_at
     messages.source[count] = frames.source[row]
     messages.payload_at[count] = frames.payload_at[row]
@@ -134,7 +131,7 @@ def _open_single(unpacking: Unpacking, frames: FrameColumns, row: int, data: Byt
     elif frames.compression[row] != Codec.NONE:
         size = frames.uncompressed_bytes[row]
     messages.payload_bytes[count] = size
-    unpacking.cursor[state.CURSOR_COUNT] = count + 1
+    parser.cursor[state.CURSOR_COUNT] = count + 1
     return RowsStatus.DONE
 
 
@@ -172,12 +169,12 @@ def _read_plain_item(messages: MessageColumns, number: int, data: ByteArray, spa
 
 
 @inlined
-def _open_item(unpacking: Unpacking, number: int, data: ByteArray, at: int, end: int) -> int:
+def _open_item(parser: ParserState, number: int, data: ByteArray, at: int, end: int) -> int:
     """Parse one message of a batch, from its size field on, into a row that was reset.
 
     Returns the offset behind it, -1 if it is malformed, or _NO_ROOM.
     """
-    messages = unpacking.messages
+    messages = parser.messages
     if end - at < 4:
         return -1
     size = be32(data, at)
@@ -188,7 +185,7 @@ def _open_item(unpacking: Unpacking, number: int, data: ByteArray, at: int, end:
     messages.metadata_bytes[number] = size
     span = Span(at, at + size, 0)
     is_read = _read_plain_item(messages, number, data, span)
-    if not is_read and walk(unpacking.plan, unpacking.out, number, data, span) != SpanResult.READ:
+    if not is_read and walk(parser.plan, parser.out, number, data, span) != SpanResult.READ:
         return -1
     at += size
     length = messages.payload_bytes[number]
@@ -197,18 +194,18 @@ def _open_item(unpacking: Unpacking, number: int, data: ByteArray, at: int, end:
     messages.payload_at[number] = at
     key = messages.partition_key_bytes[number]
     ordering = messages.ordering_key_bytes[number]
-    if max(key, 0) + max(ordering, 0) > len(unpacking.text) - unpacking.cursor[state.CURSOR_TEXT]:
+    if max(key, 0) + max(ordering, 0) > len(parser.text) - parser.cursor[state.CURSOR_TEXT]:
         return _NO_ROOM
     if key >= 0:
-        text_at = _copy_text(unpacking, data, messages.partition_key_at[number], key)
+        text_at = _copy_text(parser, data, messages.partition_key_at[number], key)
         messages.partition_key_at[number] = text_at
         messages.is_key_base64[number] = max(messages.is_key_base64[number], 0)
     else:
         messages.is_key_base64[number] = NULL
     if ordering >= 0:
-        text_at = _copy_text(unpacking, data, messages.ordering_key_at[number], ordering)
+        text_at = _copy_text(parser, data, messages.ordering_key_at[number], ordering)
         messages.ordering_key_at[number] = text_at
-    hash_keys(messages, number, unpacking.text)
+    hash_keys(messages, number, parser.text)
     return int(at + length)
 
 
@@ -251,13 +248,13 @@ def _fill_items(
 
 @inlined
 def _number_items(
-    unpacking: Unpacking, frames: FrameColumns, row: int, first: int, items: int, words: Int64Array
+    parser: ParserState, frames: FrameColumns, row: int, first: int, items: int, words: Int64Array
 ) -> bool:
     """Write the batch index of each message; False if their number is not the announced one.
 
     Compaction may remove messages: then the metadata lists the indexes of the remaining ones.
     """
-    messages = unpacking.messages
+    messages = parser.messages
     remaining = frames.compacted_count[row]
     is_listed = remaining != NULL and items == remaining
     if items != frames.message_count[row] and not is_listed:
@@ -269,19 +266,19 @@ def _number_items(
 
 
 @inlined
-def _copy_version(unpacking: Unpacking, frames: FrameColumns, row: int, data: ByteArray) -> int:
+def _copy_version(parser: ParserState, frames: FrameColumns, row: int, data: ByteArray) -> int:
     """Copy an entry's schema version to the text; its offset, NULL if it has none, or _NO_ROOM."""
     size = frames.schema_version_hex_bytes[row]
     if size < 0:
         return NULL
-    if size > len(unpacking.text) - unpacking.cursor[state.CURSOR_TEXT]:
+    if size > len(parser.text) - parser.cursor[state.CURSOR_TEXT]:
         return _NO_ROOM
-    return _copy_text(unpacking, data, frames.schema_version_hex_at[row], size)
+    return _copy_text(parser, data, frames.schema_version_hex_at[row], size)
 
 
 @inlined
 def _open_batch(
-    unpacking: Unpacking,
+    parser: ParserState,
     frames: FrameColumns,
     row: int,
     data: ByteArray,
@@ -289,12 +286,12 @@ def _open_batch(
     words: Int64Array,
 ) -> int:
     """Write all messages of a batch: DONE, FULL, SPOILT. span.root: the schema version's offset."""
-    cursor = unpacking.cursor
-    messages = unpacking.messages
+    cursor = parser.cursor
+    messages = parser.messages
     first = cursor[state.CURSOR_COUNT]
     size = frames.message_count[row]
     if size > MAX_BATCH_MESSAGES:
-        note_frame(unpacking.notices, _ENTRY_NOT_OPENED, frames, row, UnpackResult.TOO_LARGE, NULL)
+        note_frame(parser.notices, _ENTRY_NOT_OPENED, frames, row, UnpackResult.TOO_LARGE, NULL)
         return SPOILT
     at = span.at
     # A message has at least four bytes: this bounds the announced number.
@@ -304,15 +301,15 @@ def _open_batch(
     _reset_items(messages, first, first + most)
     read = 0
     while read < size and at >= 0 and (at < span.end or frames.compacted_count[row] == NULL):
-        at = _open_item(unpacking, first + read, data, at, span.end)
+        at = _open_item(parser, first + read, data, at, span.end)
         read += 1
     if at == _NO_ROOM:
         return RowsStatus.FULL
     if at < 0:
         read -= 1
-    is_whole = at >= 0 and _number_items(unpacking, frames, row, first, read, words)
+    is_whole = at >= 0 and _number_items(parser, frames, row, first, read, words)
     if not is_whole or at < span.end:
-        note_frame(unpacking.notices, _BATCH_MALFORMED, frames, row, size, read)
+        note_frame(parser.notices, _BATCH_MALFORMED, frames, row, size, read)
     if not is_whole:
         return SPOILT
     stop = first + read
@@ -326,10 +323,10 @@ def _open_batch(
 
 
 @inlined
-def _opened_batch(unpacking: Unpacking, row: int) -> int:
-    """The index in unpacking.batches of the compressed batch in a row; -1 if it is not listed."""
-    cursor = unpacking.cursor
-    batches = unpacking.batches
+def _opened_batch(parser: ParserState, row: int) -> int:
+    """The index in parser.batches of the compressed batch in a row; -1 if it is not listed."""
+    cursor = parser.cursor
+    batches = parser.batches
     index = cursor[state.CURSOR_BATCH]
     while index < cursor[state.CURSOR_BATCHES] and batches.row[index] < row:
         index += 1
@@ -339,7 +336,7 @@ def _opened_batch(unpacking: Unpacking, row: int) -> int:
 
 @inlined
 def _open_entry(
-    unpacking: Unpacking,
+    parser: ParserState,
     frames: FrameColumns,
     row: int,
     data: ByteArray,
@@ -349,36 +346,34 @@ def _open_entry(
     """Write the messages of one entry: DONE, FULL, SPOILT, PACKED or CHUNK."""
     if frames.marker_type[row] != NULL or frames.is_marker[row] == 1:
         return RowsStatus.DONE  # a marker between brokers, no application message
-    ready = unpacking.cursor[state.CURSOR_JOINED]
+    ready = parser.cursor[state.CURSOR_JOINED]
     is_chunk = frames.chunk_count[row] > 1
     if is_chunk or frames.is_batch[row] != 1:
         if is_chunk and ready < 0:
             return RowsStatus.CHUNK
-        status = _open_single(unpacking, frames, row, data)
+        status = _open_single(parser, frames, row, data)
         if is_chunk and status == RowsStatus.DONE and frames.is_encrypted[row] != 1:
-            unpacking.messages.payload_bytes[unpacking.cursor[state.CURSOR_COUNT] - 1] = ready
+            parser.messages.payload_bytes[parser.cursor[state.CURSOR_COUNT] - 1] = ready
         return status
     if frames.is_encrypted[row] == 1:
-        note_frame(
-            unpacking.notices, _ENCRYPTED_BATCH, frames, row, frames.message_count[row], NULL
-        )
+        note_frame(parser.notices, _ENCRYPTED_BATCH, frames, row, frames.message_count[row], NULL)
         return RowsStatus.DONE
     at = frames.payload_at[row]
     size = frames.payload_bytes[row]
     is_packed = frames.compression[row] != Codec.NONE
     if is_packed:
-        index = _opened_batch(unpacking, row)
+        index = _opened_batch(parser, row)
         if index < 0:
             return RowsStatus.PACKED
-        at = unpacking.batches.at[index]
-        size = unpacking.batches.size[index]
+        at = parser.batches.at[index]
+        size = parser.batches.size[index]
         if at < 0:
             return SPOILT
-    version = _copy_version(unpacking, frames, row, data)
+    version = _copy_version(parser, frames, row, data)
     if version == _NO_ROOM:
         return RowsStatus.FULL
     batch_data = opened if is_packed else data
-    return _open_batch(unpacking, frames, row, batch_data, Span(at, at + size, version), words)
+    return _open_batch(parser, frames, row, batch_data, Span(at, at + size, version), words)
 
 
 @inlined
@@ -395,8 +390,8 @@ def _is_readable(frames: FrameColumns, row: int, protocol: int) -> bool:
 
 
 @kernel
-def list_batches(unpacking: Unpacking, frames: FrameColumns, most_bytes: int) -> int:
-    """List compressed batches from the cursor's row on in unpacking.batches, in order.
+def list_batches(parser: ParserState, frames: FrameColumns, most_bytes: int) -> int:
+    """List compressed batches from the cursor's row on in parser.batches, in order.
 
     Args:
         most_bytes: bound of their decompressed bytes; the first batch is always listed.
@@ -404,8 +399,8 @@ def list_batches(unpacking: Unpacking, frames: FrameColumns, most_bytes: int) ->
     Returns:
         the sum of their announced decompressed bytes; batches above MAX_ENTRY_BYTES count 0.
     """
-    cursor = unpacking.cursor
-    batches = unpacking.batches
+    cursor = parser.cursor
+    batches = parser.batches
     row = cursor[state.CURSOR_ROW]
     count = 0
     total = 0
@@ -439,13 +434,13 @@ def list_batches(unpacking: Unpacking, frames: FrameColumns, most_bytes: int) ->
 
 
 @kernel
-def list_chunks(unpacking: Unpacking, frames: FrameColumns, rows: Int64Array) -> int:
+def list_chunks(parser: ParserState, frames: FrameColumns, rows: Int64Array) -> int:
     """Write the rows of chunks from the cursor's row on, up to the next other entry, to `rows`.
 
     Returns:
         how many were written, at most len(rows).
     """
-    cursor = unpacking.cursor
+    cursor = parser.cursor
     count = 0
     for row in range(cursor[state.CURSOR_ROW], cursor[state.CURSOR_ROWS]):
         if count == len(rows):
@@ -464,7 +459,7 @@ def list_chunks(unpacking: Unpacking, frames: FrameColumns, rows: Int64Array) ->
 
 @kernel
 def open_entries(
-    unpacking: Unpacking,
+    parser: ParserState,
     frames: FrameColumns,
     sources: Sources,
     opened: ByteArray,
@@ -475,20 +470,20 @@ def open_entries(
     If the next row has the last chunk of a message, cursor[CURSOR_JOINED] is the message's size.
 
     Args:
-        opened: the decompressed batches that unpacking.batches lists.
+        opened: the decompressed batches that parser.batches lists.
         words: of the block: the batch indexes that compaction left.
 
     Returns:
         DONE; FULL, PACKED or CHUNK for the row at the cursor, which is not handled yet.
     """
-    cursor = unpacking.cursor
+    cursor = parser.cursor
     while cursor[state.CURSOR_ROW] < cursor[state.CURSOR_ROWS]:
         row = cursor[state.CURSOR_ROW]
         if _is_readable(frames, row, cursor[state.CURSOR_PROTOCOL]):
             count = cursor[state.CURSOR_COUNT]
             text = cursor[state.CURSOR_TEXT]
             data = sources[frames.source[row]]
-            status = _open_entry(unpacking, frames, row, data, opened, words)
+            status = _open_entry(parser, frames, row, data, opened, words)
             if status in (RowsStatus.FULL, SPOILT):
                 cursor[state.CURSOR_COUNT] = count
                 cursor[state.CURSOR_TEXT] = text

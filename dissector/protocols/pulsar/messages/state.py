@@ -16,15 +16,15 @@ from dissector.protobuf.plan import FieldColumn, FieldPlan, KeyValueColumn, Pair
 from dissector.protobuf.scan import ScanOutput, new_output
 from dissector.states import State
 
-# Indexes into Unpacking.cursor.
+# Indexes into ParserState.cursor.
 CURSOR_ROW: Final = 0  # next row of the frames
 CURSOR_ROWS: Final = 1  # rows of the block
 CURSOR_PROTOCOL: Final = 2
 CURSOR_JOINED: Final = 3  # bytes of the message whose last chunk is in the next row, -1: none is
 CURSOR_COUNT: Final = 4  # messages written
 CURSOR_TEXT: Final = 5  # bytes of text written
-CURSOR_BATCH: Final = 6  # next index in Unpacking.batches
-CURSOR_BATCHES: Final = 7  # number of Unpacking.batches
+CURSOR_BATCH: Final = 6  # next index in ParserState.batches
+CURSOR_BATCHES: Final = 7  # number of ParserState.batches
 CURSOR_LENGTH: Final = 8
 
 BATCHES: Final = 256  # compressed batches that are decompressed at once
@@ -33,7 +33,7 @@ BATCHES: Final = 256  # compressed batches that are decompressed at once
 class MessageColumns(Bundle):
     """Messages before they are written to their table; int64[rows] each, NULL where not known.
 
-    Columns as in the table; text as spans of `Unpacking.text`; `topic`, `producer_name` and
+    Columns as in the table; text as spans of `ParserState.text`; `topic`, `producer_name` and
     `real_topic` as codes of the name table. From `row` on, columns that are not in the table:
 
     row: of the frame in its block; source, payload_at: position of the payload.
@@ -77,7 +77,7 @@ class MessageColumns(Bundle):
     has_property: Int64Array
 
 
-class Unpacking(State):
+class ParserState(State):
     """The kernel's state between calls.
 
     messages: output rows.
@@ -130,13 +130,13 @@ def item_plan() -> FieldPlan:
     return protobuf_plan.build_plan([root], MessageColumns._fields)
 
 
-def new_unpacking(names: NameColumns, rows: int, text_bytes: int, protocol: int) -> Unpacking:
+def new_parser_state(names: NameColumns, rows: int, text_bytes: int, protocol: int) -> ParserState:
     """A state with room for `rows` messages and `text_bytes` of text."""
     messages = MessageColumns.new(rows, NULL)
     cursor = np.zeros(CURSOR_LENGTH, np.int64)
     cursor[CURSOR_PROTOCOL] = protocol
     cursor[CURSOR_JOINED] = -1
-    return Unpacking(
+    return ParserState(
         plan=item_plan(),
         messages=messages,
         text=np.zeros(text_bytes, np.uint8),
@@ -147,11 +147,11 @@ def new_unpacking(names: NameColumns, rows: int, text_bytes: int, protocol: int)
     )
 
 
-def double_room(unpacking: Unpacking) -> None:
+def double_room(parser: ParserState) -> None:
     """Double the room for messages and their text; both are empty then."""
-    messages = MessageColumns.new(2 * unpacking.messages.matrix.shape[1], NULL)
-    unpacking.grow(
+    messages = MessageColumns.new(2 * parser.messages.matrix.shape[1], NULL)
+    parser.grow(
         messages=messages,
-        text=np.zeros(2 * len(unpacking.text), np.uint8),
-        out=unpacking.out._replace(cells=messages.matrix),
+        text=np.zeros(2 * len(parser.text), np.uint8),
+        out=parser.out._replace(cells=messages.matrix),
     )

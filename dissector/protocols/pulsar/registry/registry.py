@@ -148,18 +148,15 @@ class PulsarRegistry:
         for message, number in self._odd_fields[policy]:
             self._unknown.add(frames, row, message, number, 1)
 
-    def _code(self, raw_values: bytes) -> int:
+    def _code(self, value: bytes) -> int:
         """The index of a raw value in the list, added if it is new; NULL without room."""
-        size = self._raw_bytes + len(raw_values)
-        if (
-            raw_values not in self._codes
-            and len(self._raw_values) < MAX_NAMES
-            and size <= MAX_NAME_BYTES
-        ):
-            self._codes[raw_values] = len(self._raw_values)
-            self._raw_values.append(raw_values)
+        size = self._raw_bytes + len(value)
+        has_room = len(self._raw_values) < MAX_NAMES and size <= MAX_NAME_BYTES
+        if value not in self._codes and has_room:
+            self._codes[value] = len(self._raw_values)
+            self._raw_values.append(value)
             self._raw_bytes = size
-        return self._codes.get(raw_values, NULL)
+        return self._codes.get(value, NULL)
 
     def _blocks(self, out: HandleRows) -> list[TableBlock]:
         """The closed incarnations as blocks of their two tables, in order of closing."""

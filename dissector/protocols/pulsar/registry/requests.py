@@ -18,7 +18,7 @@ class RegistryContext(NamedTuple):
     """The arguments of the walk over a block.
 
     rows_before: ordinal of the last row of the previous block.
-    said: int64[rows], index of each frame's schema version or KeySharedMeta in the registry's list.
+    raw_values: int64[rows], by frame: index of its schema version or KeySharedMeta in the list.
     out: rows of closed incarnations are written from counters[COUNT_OUT] on.
     notices: has room for all notices of the block.
     """
@@ -31,7 +31,7 @@ class RegistryContext(NamedTuple):
     notices: Notices
 
 
-class AnsweredRequest(NamedTuple):
+class Request(NamedTuple):
     """The request that a frame answers, from the pairing of exchanges.
 
     command: NULL if no request is known.

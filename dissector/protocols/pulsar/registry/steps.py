@@ -12,11 +12,7 @@ from dissector.protocols.pairing.connections import may_hide_frames
 from dissector.protocols.pairing.rules import PairedBy
 from dissector.protocols.pulsar.registry import client_handles as registry_client_handles
 from dissector.protocols.pulsar.registry import state as registry_state
-from dissector.protocols.pulsar.registry.requests import (
-    AnsweredRequest,
-    RegistryContext,
-    apply_answer,
-)
+from dissector.protocols.pulsar.registry.requests import RegistryContext, Request, apply_answer
 from dissector.protocols.pulsar.registry.state import (
     HandleRows,
     HandleState,
@@ -33,7 +29,7 @@ REPLICATED = 8  # bit of has_property: the metadata is that of another cluster's
 
 @inlined
 def register_frame(
-    frames: FrameColumns, row: int, request: AnsweredRequest, context: RegistryContext
+    frames: FrameColumns, row: int, request: Request, context: RegistryContext
 ) -> None:
     """Fill the registry's columns of a frame, or handle an event.
 
@@ -55,7 +51,7 @@ def register_frame(
 
 @kernel
 def _handle_uncommon(
-    frames: FrameColumns, row: int, request: AnsweredRequest, context: RegistryContext
+    frames: FrameColumns, row: int, request: Request, context: RegistryContext
 ) -> None:
     """Handle a frame other than SEND, its answers and MESSAGE, which are most of the traffic."""
     command = frames.command[row]
@@ -90,7 +86,7 @@ def _handle_send(state: RegistryState, frames: FrameColumns, row: int, command: 
         _learn_ledger(state, frames, row, client_handle)
     registry_client_handles.describe(state, frames, row, client_handle)
     if command != commands.SEND:
-        _use_previous_incarnation(state, frames, row, client_handle)
+        _use_previous(state, frames, row, client_handle)
     elif frames.producer_name[row] == NULL:
         frames.producer_name[row] = frames.wire_producer_name[row]
 
@@ -122,7 +118,7 @@ def _handle_message(state: RegistryState, frames: FrameColumns, row: int) -> Non
     _learn_ledger(state, frames, row, client_handle)
     registry_client_handles.describe(state, frames, row, client_handle)
     frames.producer_name[row] = frames.wire_producer_name[row]
-    _use_previous_incarnation(state, frames, row, client_handle)
+    _use_previous(state, frames, row, client_handle)
 
 
 @inlined
@@ -136,9 +132,7 @@ def _mark_used(state: RegistryState, client_handle: int) -> None:
 
 
 @inlined
-def _use_previous_incarnation(
-    state: RegistryState, frames: FrameColumns, row: int, client_handle: int
-) -> None:
+def _use_previous(state: RegistryState, frames: FrameColumns, row: int, client_handle: int) -> None:
     """Assign a broker's frame to the previous incarnation if the opening is not answered yet.
 
     If there is no previous one, or the answer may lie in a hole, the handle becomes OPEN instead.
@@ -387,11 +381,7 @@ def _copy_names(frames: FrameColumns, row: int) -> None:
 
 @kernel
 def _handle_reply(
-    state: RegistryState,
-    frames: FrameColumns,
-    row: int,
-    request: AnsweredRequest,
-    context: RegistryContext,
+    state: RegistryState, frames: FrameColumns, row: int, request: Request, context: RegistryContext
 ) -> None:
     """Handle an answer by request id: its request names the client handle."""
     # ACK_RESPONSE names its consumer itself.

@@ -250,26 +250,26 @@ def _find_entry(data: ByteArray, at: int, end: int, is_whole: int, state: FieldS
     if at + 6 <= end and be16(data, at) == MAGIC_BROKER_ENTRY:
         at = min(at + 6 + be32(data, at + 2), end)
     stored_at = -1
-    known = Sum.UNKNOWN
+    checksum_state = Sum.UNKNOWN
     seed = 0
     if at + 6 <= end and be16(data, at) == MAGIC_CHECKSUM:
         stored_at = at + 2
         at += 6
         stored = be32(data, stored_at)
         if is_whole:
-            known = Sum.RIGHT if crc32c(data, at, end - at) == stored else Sum.WRONG
+            checksum_state = Sum.RIGHT if crc32c(data, at, end - at) == stored else Sum.WRONG
         seed = _numbered_seed(stored, 0, 0, state)
     elif at < end:
         seed = _content_seed(data, at, end, state)
     covered = at
     first = at + 4
     stop = first + be32(data, at) if first <= end else end + 1
-    rest = _numbered_seed(seed, 2, end - at, state)
+    rest_seed = _numbered_seed(seed, 2, end - at, state)
     if first > end:
-        known = Sum.UNKNOWN
-        _add(state, Kind.REST, at, end, rest)
+        checksum_state = Sum.UNKNOWN
+        _add(state, Kind.REST, at, end, rest_seed)
     elif stop > end:
-        known = Sum.UNKNOWN
+        checksum_state = Sum.UNKNOWN
         _find_fields(data, first, end, state.roots[ROOT_METADATA], state)
         # A row without bytes: what is left of cut metadata is hidden as a whole, from WITHIN on.
         row = _add(state, Kind.REST, first, end, 0)
@@ -303,7 +303,7 @@ def _find_entry(data: ByteArray, at: int, end: int, is_whole: int, state: FieldS
     if stored_at >= 0:
         row = _add(state, Kind.CHECKSUM, stored_at, end, seed)
         state.rows[row, WITHIN] = covered
-        state.rows[row, CODEC] = known
+        state.rows[row, CODEC] = checksum_state
 
 
 @kernel
