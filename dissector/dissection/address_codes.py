@@ -1,4 +1,4 @@
-"""Addresses of connections as columns of codes: each is written once however often it comes."""
+"""Addresses of connections as columns of codes: the text of each address is written once."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -18,16 +18,16 @@ EndsOf = Callable[[Int64Array], EndpointPairs]
 
 
 class AddressCodes:
-    """Codes of the addresses of connections; by connection a cache of them, as rows of few
-    connections follow each other by the million.
+    """Codes of the addresses of connections, cached by connection, since millions of rows may
+    belong to few connections.
 
-    ends_of, where it is asked for: (connection ids) -> clients and brokers.
+    Parameters `ends_of`: (connection ids) -> clients and brokers.
     """
 
     def __init__(self, key: int = 0) -> None:
         """key: of the hash table."""
         self._key = key
-        self._known = np.full((3, _CACHED_CONNECTIONS), NULL, np.int64)
+        self._cache = np.full((3, _CACHED_CONNECTIONS), NULL, np.int64)
         self._table = new_hash_table(2 * _FEW_ADDRESSES, key)
         self._texts: list[str] = []
 
@@ -35,42 +35,42 @@ class AddressCodes:
         """Columns client_ip and broker_ip; all rows of a call share one list of texts."""
         self._begin()
         connection_indexes = connections & (_CACHED_CONNECTIONS - 1)
-        missing = np.flatnonzero(self._known[0][connection_indexes] != connections)
+        missing = np.flatnonzero(self._cache[0][connection_indexes] != connections)
         if len(missing):
-            # Counts are for nobody: without them numpy imports its masked arrays, at each start.
+            # The counts are unused: without them numpy imports its masked arrays, at each start.
             distinct, _ = np.unique(connections[missing], return_counts=True)
             looked_up = self._look_up(distinct, ends_of)
-            self._known[:, distinct & (_CACHED_CONNECTIONS - 1)] = looked_up
-        known, client, broker = self._known[:, connection_indexes]
-        # Of connections of one call that share a slot only the last one is in the cache.
-        others = np.flatnonzero(known != connections)
-        if len(others):
-            distinct, place = np.unique(connections[others], return_inverse=True)
-            _, client[others], broker[others] = self._look_up(distinct, ends_of)[:, place]
+            self._cache[:, distinct & (_CACHED_CONNECTIONS - 1)] = looked_up
+        cached, client, broker = self._cache[:, connection_indexes]
+        # If connections of one call share a slot, only the last one is in the cache.
+        evicted = np.flatnonzero(cached != connections)
+        if len(evicted):
+            distinct, inverse = np.unique(connections[evicted], return_inverse=True)
+            _, client[evicted], broker[evicted] = self._look_up(distinct, ends_of)[:, inverse]
         return self._coded(client, broker)
 
     def columns_of(self, ends: EndpointPairs) -> dict[str, Column]:
-        """The same columns, of clients and brokers."""
+        """Columns client_ip and broker_ip of pairs of endpoints."""
         self._begin()
         return self._coded(*self._codes(ends))
 
     def _begin(self) -> None:
-        """Begin anew where there are too many addresses."""
+        """Clear the cache if it has too many addresses."""
         if len(self._texts) > _CACHED_ADDRESSES:
-            self._known[:] = NULL
+            self._cache[:] = NULL
             self._table, self._texts = new_hash_table(2 * _FEW_ADDRESSES, self._key), []
 
     def _coded(self, client: Int64Array, broker: Int64Array) -> dict[str, Column]:
         return {"client_ip": Coded(client, self._texts), "broker_ip": Coded(broker, self._texts)}
 
     def _look_up(self, connections: Int64Array, ends_of: EndsOf) -> Int64Array:
-        """Connections, rising, and the codes of their ends: int64[3, connections]."""
+        """int64[3, connections]: connections, rising, codes of their clients, of their brokers."""
         return np.vstack((connections, self._codes(ends_of(connections))))
 
     def _codes(self, ends: EndpointPairs) -> Int64Array:
-        """Codes of both ends, int64[2, rows], in the order in which each address first comes."""
+        """Codes of both ends, int64[2, rows]; new addresses get codes in order of appearance."""
         self._table = reserved(self._table, 2 * len(ends.port))
         codes, text, bounds = new_addresses(ends, self._table)
-        whole = text.tobytes().decode("ascii")
-        self._texts += [whole[start:stop] for start, stop in pairwise(bounds.tolist())]
+        decoded = text.tobytes().decode("ascii")
+        self._texts += [decoded[start:stop] for start, stop in pairwise(bounds.tolist())]
         return codes

@@ -1,4 +1,4 @@
-"""Rows of the table `connections`, and addresses and directions of connections for other tables."""
+"""Rows of the table `connections`; addresses and directions of connections for other tables."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
@@ -41,12 +41,12 @@ _CLOSER_NAMES: Final = ("broker", "client")
 
 
 class _Roles(NamedTuple):
-    """Of connections, int64[rows] each.
+    """The roles in connections, int64[rows] each.
 
     client: side 0 or 1.
     source: index in ROLE_SOURCE_NAMES.
-    connection_index: where the framing keeps them, -1 nowhere.
-    protocol: as the framing has it, or NULL.
+    connection_index: row in the framing, -1 if it has none.
+    protocol: number in the framing, or NULL.
     """
 
     client: Int64Array
@@ -56,9 +56,9 @@ class _Roles(NamedTuple):
 
 
 class ConnectionTable:
-    """What is said of connections when they close; holds back notices until their role is known.
+    """The rows of connections when they close; holds notices until the roles are known.
 
-    Rows are made column by column: a scan makes a connection of every packet.
+    Rows are computed column by column: in a scan every packet is a connection.
     """
 
     def __init__(
@@ -93,25 +93,25 @@ class ConnectionTable:
         self._history_names: list[str] = []
 
     def hold(self, notices: Int64Array) -> None:
-        """Keep notices until their direction is known, at the end of their connection.
+        """Hold notices until their direction is known, at the latest when their connection closes.
 
         Args:
-            notices: the matrix of NoticeRows, their endpoint_index in the place of the direction.
+            notices: the matrix of NoticeRows; their column `direction` has the endpoint_index.
         """
         self._held.add(notices)
 
     def count_malformed(self, connection: int, endpoint_index: int, size: int) -> None:
-        """Frames that cannot be read do not count as decoded."""
+        """Subtract a frame of `size` bytes that cannot be parsed from the decoded bytes."""
         direction_index = 2 * connection + endpoint_index
         self._malformed[direction_index] = self._malformed.get(direction_index, 0) + size
 
     def addresses(self, connections: Int64Array) -> dict[str, Column]:
-        """Columns client_ip and broker_ip for rows of connections that are open or just closed."""
+        """Columns client_ip and broker_ip for rows of connections, open or just closed."""
         return self._addresses.columns(connections, self._ends_of)
 
     def clients(self, connections: Int64Array) -> TableBlock:
-        """Address and port of the client of each connection that is open or just closed, and the
-        address that a proxy named."""
+        """The clients of connections, open or just closed: address, port, and the address in a
+        PROXY header."""
         ends = self._ends_of(connections)
         client_ip = self._addresses.columns_of(ends)["client_ip"]
         columns: dict[str, Column] = {
@@ -121,7 +121,7 @@ class ConnectionTable:
         return TableBlock(CLIENTS, len(connections), columns)
 
     def ends_of(self, connection: int) -> tuple[Endpoint, Endpoint] | None:
-        """Client and broker of a connection, None if it is over or never was."""
+        """Client and broker of an open connection, else None."""
         connection_indexes = self._streams.rows_of(np.array([connection], np.int64))
         if connection_indexes[0] < 0:
             return None
@@ -136,17 +136,17 @@ class ConnectionTable:
         return _ends(rows, self._roles(rows).client)
 
     def _connection_indexes_of(self, connections: Int64Array) -> Int64Array:
-        """Where the framing keeps connections, -1 nowhere."""
+        """The rows of connections in the framing, -1 if it has none."""
         connection_indexes = np.empty(len(connections), np.int64)
         find_connections(self._framing.state, connections, connection_indexes)
         return connection_indexes
 
     def _roles(self, rows: ConnectionEnds) -> _Roles:
-        """Which side is the client, how that was told, and what the framing knows."""
-        known = self._framing.state.connections
+        """The roles in connections, by framing, SYN, port or first packet."""
+        states = self._framing.state.connections
         connection_index = self._connection_indexes_of(rows.connections.connection_id)
         is_kept = connection_index >= 0
-        is_decided = is_kept & (known.role[connection_index] == RoleState.DECIDED)
+        is_decided = is_kept & (states.role[connection_index] == RoleState.DECIDED)
         opener = rows.connections.opener
         ports = sorted(self._framing.broker_ports)
         hinted = [np.isin(port, ports) for port in rows.port]
@@ -155,20 +155,20 @@ class ConnectionTable:
         return _Roles(
             np.select(
                 cases,
-                [known.client_endpoint[connection_index], opener, hinted[0].astype(np.int64)],
+                [states.client_endpoint[connection_index], opener, hinted[0].astype(np.int64)],
                 0,
             ),
             np.select(
                 cases,
-                [known.role_source[connection_index], RoleSource.BY_SYN, RoleSource.BY_PORT],
+                [states.role_source[connection_index], RoleSource.BY_SYN, RoleSource.BY_PORT],
                 RoleSource.BY_FIRST_SEEN,
             ),
             connection_index,
-            np.where(is_kept, known.protocol[connection_index], NULL),
+            np.where(is_kept, states.protocol[connection_index], NULL),
         )
 
     def with_frames(self, connections: Int64Array) -> Int64Array:
-        """Those of the connections of which protocols may have something to say."""
+        """The connections whose protocol is decoded."""
         connection_index = self._connection_indexes_of(connections)
         protocol = self._framing.state.connections.protocol[connection_index]
         is_known = (connection_index >= 0) & (protocol >= 0) & (protocol < len(self._specs))
@@ -177,22 +177,22 @@ class ConnectionTable:
     def close(
         self, rows: ConnectionRows, facts: Mapping[int, ConnectionFacts]
     ) -> tuple[TableBlock, Int64Array]:
-        """The rows of connections that are over, and the notices that waited for them, as numbers.
+        """The rows of closed connections, and the matrix of their held notices.
 
         Args:
-            facts: what their frames say of them, by connection.
+            facts: by connection, from its frames.
         """
         roles, connections = self._roles(rows), rows.connections.connection_id.copy()
         block = self.block(rows, facts, roles)
-        notices = self._released(connections, roles)
+        notices = self._pop_notices(connections, roles)
         self._forget(connections)
         return block, notices
 
     def open_rows(self) -> ConnectionRows:
-        """What is known of open connections with frames, as if the capture ended now."""
+        """Open connections with frames, as if the capture ended now."""
         rows = self._streams.connection_rows(self._streams.open_rows())
-        known = rows.connections.connection_id
-        chosen = self._streams.rows_of(self.with_frames(known))
+        connections = rows.connections.connection_id
+        chosen = self._streams.rows_of(self.with_frames(connections))
         rows = self._streams.connection_rows(np.sort(chosen))
         closing = rows.connections.closing
         closing[closing < 0] = ENDED_CAPTURE_END
@@ -209,7 +209,7 @@ class ConnectionTable:
         connections = rows.connections.connection_id.copy()
         columns = {
             "connection_id": connections,
-            **self._whos(rows, roles),
+            **self._identity_columns(rows, roles),
             **self._ending_columns(rows, roles),
             **self._protocol_columns(connections.tolist(), facts, roles),
         }
@@ -223,21 +223,21 @@ class ConnectionTable:
         return TableBlock("connections", len(connections), columns)
 
     def _forget(self, connections: Int64Array) -> None:
-        """Connections are over, and their rows made."""
+        """Drop the state of closed connections whose rows are written."""
         self._framing.release(connections)
         if not self._tls.is_empty:
             self._tls.forget(connections.tolist())
-        for held, keys_each in (
+        for by_key, keys_each in (
             (self._framing.proxied, 1), (self._framing.server_names, 1),
             (self._malformed, 2),
         ):  # fmt: skip
-            if held:
+            if by_key:
                 keys = keys_each * connections[:, None] + np.arange(keys_each)
                 for key in keys.ravel().tolist():
-                    held.pop(key, None)
+                    by_key.pop(key, None)
 
-    def _whos(self, rows: ConnectionRows, roles: _Roles) -> dict[str, Column]:
-        """Addresses, keys, and what was around the packets."""
+    def _identity_columns(self, rows: ConnectionRows, roles: _Roles) -> dict[str, Column]:
+        """Columns of addresses and keys, VLANs and tunnels."""
         ends = _ends(rows, roles.client)
         texts = end_texts(ends)
         tunnel = self._tunnels(rows.connections.tunnel)
@@ -253,33 +253,34 @@ class ConnectionTable:
         }
 
     def _tunnels(self, numbers: Int64Array) -> Coded:
-        """Names of tunnels, each made once: of a flood every connection has one of its own."""
-        known, stop = len(self._tunnel_codes), int(numbers.max(initial=0)) + 1
-        if stop > known:
+        """Names of tunnels, each text once: in a flood every connection may have its own."""
+        first_new, stop = len(self._tunnel_codes), int(numbers.max(initial=0)) + 1
+        if stop > first_new:
             codes, texts = self._tunnels_by_text, self._tunnel_texts
-            new = [codes.setdefault(name, len(codes)) for name in self._tunnel_names(known, stop)]
+            names = self._tunnel_names(first_new, stop)
+            new = [codes.setdefault(name, len(codes)) for name in names]
             texts.extend(islice(codes, len(texts), None))
-            new += [NULL] * (stop - known - len(new))
+            new += [NULL] * (stop - first_new - len(new))
             self._tunnel_codes = np.concatenate((self._tunnel_codes, new))
         return Coded(self._tunnel_codes[numbers], self._tunnel_texts)
 
     def _ending_columns(self, rows: ConnectionRows, roles: _Roles) -> dict[str, Column]:
-        """Columns of how connections began and ended, and of what was spoken on them."""
-        known = rows.connections
-        first = known.closed_first
+        """Columns of the start and end of connections, and of their protocols."""
+        connections = rows.connections
+        first = connections.closed_first
         closer = np.where(first < 0, NULL, (first == roles.client).astype(np.int64))
-        is_cut = known.closing == ENDED_CAPTURE_END
+        is_cut = connections.closing == ENDED_CAPTURE_END
         return {
             "protocol": self._protocols(rows, roles),
-            "started": Coded((known.opener >= 0).astype(np.int64), _STARTED_NAMES),
-            "ended": Coded(known.closing.copy(), ENDED_NAMES),
+            "started": Coded((connections.opener >= 0).astype(np.int64), _STARTED_NAMES),
+            "ended": Coded(connections.closing.copy(), ENDED_NAMES),
             "closed_first_by": Coded(closer, _CLOSER_NAMES),
-            # Copies: these are views of all that is known of the connections.
-            "first_ts_ns": known.first_ts_ns.copy(),
-            "last_ts_ns": known.last_ts_ns.copy(),
-            "handshake_rtt_ns": known.handshake_rtt_ns.copy(),
+            # Copies: these are views of the streams' matrix.
+            "first_ts_ns": connections.first_ts_ns.copy(),
+            "last_ts_ns": connections.last_ts_ns.copy(),
+            "handshake_rtt_ns": connections.handshake_rtt_ns.copy(),
             "history": self._history(rows.history),
-            "ended_packet": np.where(is_cut, NULL, known.ended_packet),
+            "ended_packet": np.where(is_cut, NULL, connections.ended_packet),
         }
 
     def _history(self, texts: Sequence[str]) -> Coded:
@@ -291,7 +292,8 @@ class ConnectionTable:
         return Coded(np.array(codes, np.int64), names)
 
     def _protocols(self, rows: ConnectionRows, roles: _Roles) -> Coded:
-        """Names of what the framing recognised; else whether there was payload."""
+        """Names of protocols: recognised by the framing or by prefix, else unknown, or none
+        without payload."""
         has_payload = (rows.directions[0].stream_bytes > 0) | (rows.directions[1].stream_bytes > 0)
         unknown = self._protocol_codes[UNKNOWN]
         codes = np.where(has_payload, unknown, len(self._protocol_names) - 1)
@@ -308,15 +310,15 @@ class ConnectionTable:
     def _protocol_columns(
         self, connections: Sequence[int], facts: Mapping[int, ConnectionFacts], roles: _Roles
     ) -> dict[str, Column]:
-        """What frames and the first bytes said, where they said anything."""
+        """Columns from frames, TLS and first bytes; columns without a value are left out."""
         framing = self._framing
         proxied = _texts_of(framing.proxied, connections)
         names = _texts_of(framing.server_names, connections)
         columns: dict[str, list[Any]] = {"tls_sni": names, "proxied_client_ip": proxied}
         is_tls = roles.protocol == TLS
         if not self._tls.is_empty or is_tls.any():
-            known = [self._tls.facts(number) for number in connections]
-            columns |= tls_columns(known, names, is_tls.tolist())
+            tls_facts = [self._tls.facts(number) for number in connections]
+            columns |= tls_columns(tls_facts, names, is_tls.tolist())
         if facts:
             for name in ConnectionFacts._fields:
                 columns.setdefault(name, [None] * len(connections))
@@ -325,7 +327,7 @@ class ConnectionTable:
                     for name, value in zip(ConnectionFacts._fields, facts[connection], strict=True):
                         if columns[name][row] is None:
                             columns[name][row] = value
-        # A column that a block does not name is null.
+        # A column that is missing in a block is null.
         return {
             name: values for name, values in columns.items() if values.count(None) < len(values)
         }
@@ -337,7 +339,7 @@ class ConnectionTable:
         endpoint_index: Int64Array,
         suffix: str,
     ) -> dict[str, Column]:
-        """The columns of one direction. endpoint_index: which one it is, by row."""
+        """The columns of one direction. endpoint_index: its side, by row."""
         connections = rows.connections.connection_id
         one, other = rows.directions
         tcp = {
@@ -350,23 +352,23 @@ class ConnectionTable:
         if self._malformed:
             keys = (2 * connections + endpoint_index).tolist()
             decoded -= np.array([self._malformed.get(key, 0) for key in keys], np.int64)
-        there = tcp["stream_bytes"] - tcp["gap_bytes"] - tcp["snaplen_cut_bytes"]
+        present = tcp["stream_bytes"] - tcp["gap_bytes"] - tcp["snaplen_cut_bytes"]
         overhead = self._overhead(connections, endpoint_index)
         if overhead is not None:
             tcp["tls_overhead_bytes"] = overhead
-            there -= np.where(overhead == NULL, 0, overhead)
+            present -= np.where(overhead == NULL, 0, overhead)
         return {
             **{f"{name}_{suffix}": values for name, values in tcp.items()},
             f"decoded_bytes_{suffix}": decoded,
             f"frames_{suffix}": np.where(is_kept, directions.frames[direction_index], 0),
-            f"unparsed_bytes_{suffix}": there - decoded,
+            f"unparsed_bytes_{suffix}": present - decoded,
             f"fin_packet_{suffix}": _of_endpoint(
                 (one.fin_packet, other.fin_packet), endpoint_index
             ),
         }
 
     def _overhead(self, connections: Int64Array, endpoint_index: Int64Array) -> Int64Array | None:
-        """What TLS takes of a direction's bytes, NULL where it was not decrypted; None: nowhere."""
+        """TLS overhead of a direction, bytes; NULL if not decrypted; None if no connection was."""
         if self._tls.is_empty:
             return None
         overhead = np.full(len(connections), NULL)
@@ -376,8 +378,8 @@ class ConnectionTable:
                 overhead[row] = facts.overhead[int(endpoint_index[row])]
         return overhead
 
-    def _released(self, connections: Int64Array, roles: _Roles) -> Int64Array:
-        """The notices that waited for connections."""
+    def _pop_notices(self, connections: Int64Array, roles: _Roles) -> Int64Array:
+        """Remove and return the held notices of connections, with their direction."""
         rows, owners = self._held.pop(connections.tolist())
         endpoint_index = rows[:, _DIRECTION]
         is_guessed = roles.source[owners] == RoleSource.BY_FIRST_SEEN
@@ -385,36 +387,36 @@ class ConnectionTable:
         rows[:, _DIRECTION] = np.where(endpoint_index == NULL, NULL, direction)
         return rows
 
-    def decided(self) -> Int64Array:
-        """Notices that waited, of open connections whose client is known for good by now.
+    def decided_notices(self) -> Int64Array:
+        """Remove and return the held notices of open connections whose client is certain.
 
-        Those of the others go on waiting, but for more than MAX_NOTICES of them all go.
+        If more than MAX_NOTICES are held, those of all connections.
         """
         must_go = self._held.count > MAX_NOTICES
         waiting = self._held.connections()
         rows = self._streams.connection_ends(self._streams.rows_of(waiting))
         roles = self._roles(rows)
-        known = self._framing.state.connections
+        states = self._framing.state.connections
         is_decided = (roles.connection_index >= 0) & (
-            known.role[roles.connection_index] == RoleState.DECIDED
+            states.role[roles.connection_index] == RoleState.DECIDED
         )
         chosen = np.flatnonzero(must_go | (is_decided & (roles.source != RoleSource.BY_FIRST_SEEN)))
-        return self._released(waiting[chosen], _Roles(*(each[chosen] for each in roles)))
+        return self._pop_notices(waiting[chosen], _Roles(*(each[chosen] for each in roles)))
 
-    def rest(self) -> Int64Array:
-        """Notices of connections that never closed."""
-        left, _ = self._held.pop(self._held.connections().tolist())
-        left[:, _DIRECTION] = UNKNOWN_DIRECTION
-        return left
+    def remaining_notices(self) -> Int64Array:
+        """Remove and return the notices of connections that did not close."""
+        notices, _ = self._held.pop(self._held.connections().tolist())
+        notices[:, _DIRECTION] = UNKNOWN_DIRECTION
+        return notices
 
 
 def _of_endpoint(values: tuple[Int64Array, Int64Array], endpoint_index: Int64Array) -> Int64Array:
-    """Of each row the value of one of its sides."""
+    """The value of one side, by row."""
     return np.where(endpoint_index == 0, *values)
 
 
 def _ends(rows: ConnectionEnds, client: Int64Array) -> EndpointPairs:
-    """Client and broker of connections. client: which side it is, by row."""
+    """Client and broker of connections. client: its side, by row."""
     high, low, port = rows.address_high, rows.address_low, rows.port
     broker = 1 - client
     return EndpointPairs(
@@ -429,25 +431,25 @@ def _texts_of(texts: dict[int, str], connections: Sequence[int]) -> list[str | N
 
 
 def _with_tunnel(keys: Spans, tunnel: Coded, native: Int64Array) -> Spans:
-    """Keys with the tunnel in front, where a packet was seen only inside it.
+    """Connection keys, with the tunnel in front if all packets were inside it.
 
-    A key is one that other captures see as well.
+    A key is the same in other captures of the connection.
     """
     is_around = (tunnel.codes >= 0) & (native == 0)
     if not is_around.any():
         return keys
-    used, places = np.unique(np.where(is_around, tunnel.codes, NULL), return_inverse=True)
-    heads = [
+    used, inverse = np.unique(np.where(is_around, tunnel.codes, NULL), return_inverse=True)
+    prefixes = [
         b"" if code < 0 else b"%s " % str(tunnel.names[code]).encode() for code in used.tolist()
     ]
-    sizes = np.fromiter(map(len, heads), np.int64, len(heads))
-    data = np.concatenate((np.frombuffer(b"".join(heads), np.uint8), keys.data))
-    starts = np.stack(((np.cumsum(sizes) - sizes)[places], int(sizes.sum()) + keys.starts), 1)
-    lengths = np.stack((sizes[places], keys.lengths), 1)
-    whole = lengths.sum(axis=1)
-    text = np.empty(int(whole.sum()), np.uint8)
+    sizes = np.fromiter(map(len, prefixes), np.int64, len(prefixes))
+    data = np.concatenate((np.frombuffer(b"".join(prefixes), np.uint8), keys.data))
+    starts = np.stack(((np.cumsum(sizes) - sizes)[inverse], int(sizes.sum()) + keys.starts), 1)
+    lengths = np.stack((sizes[inverse], keys.lengths), 1)
+    total_sizes = lengths.sum(axis=1)
+    text = np.empty(int(total_sizes.sum()), np.uint8)
     gather_spans(data, starts.ravel(), lengths.ravel(), text)
-    return Spans(text, np.cumsum(whole) - whole, whole)
+    return Spans(text, np.cumsum(total_sizes) - total_sizes, total_sizes)
 
 
 def _endpoint(rows: ConnectionEnds, row: int, endpoint_index: int) -> Endpoint:
@@ -460,7 +462,7 @@ def _endpoint(rows: ConnectionEnds, row: int, endpoint_index: int) -> Endpoint:
 
 
 def _vlans(packed: Int64Array) -> Lists:
-    """VLAN ids, outermost first; null where there are none."""
+    """VLAN ids, outermost first; null without VLANs."""
     counts = packed >> VLAN_COUNT_SHIFT & 7
     most = int(counts.max(initial=0))
     ids = np.stack([packed >> (VLAN_ID_BITS * n) & 0xFFF for n in range(most or 1)], axis=1)

@@ -1,4 +1,4 @@
-"""Bytes of connections in both directions, gaps beside them: rows for `follow`."""
+"""Bytes and gaps of connections in both directions: rows for `follow`."""
 
 from typing import Final
 
@@ -11,19 +11,18 @@ from dissector.stream.columns import RangeColumns, RangeKind
 TABLE: Final = "conversation"  # not a table of the lake
 PLACES: Final = "places"  # nor is this
 KIND_NAMES: Final = ("data", "lost", "cut")
-AS_CAPTURED: Final = -1  # every connection, with the bytes of its packets: TLS stays closed
+AS_CAPTURED: Final = -1  # all connections, with the bytes of their packets: TLS stays encrypted
 
 
 class Conversation:
-    """Picks the ranges of one connection, or of all AS_CAPTURED, in the order in which they are
-    released."""
+    """Selects the ranges of one connection, or of all AS_CAPTURED, in order of release."""
 
     def __init__(self, connection: int) -> None:
         self._connection = connection
 
     def places(self, segments: SegmentColumns, count: int) -> list[TableBlock]:
-        """Of all, where segments that the streams have taken lie: packet, stream, stream_offset,
-        origin, as SegmentColumns has them."""
+        """For AS_CAPTURED, the positions of a block's segments: packet, stream, stream_offset and
+        origin, as in SegmentColumns."""
         if self._connection != AS_CAPTURED or not count:
             return []
         names = ("packet", "stream", "stream_offset", "origin")
@@ -33,7 +32,7 @@ class Conversation:
     def rows(
         self, ranges: RangeColumns, rows: int, sources: tuple[ByteArray, ByteArray, ByteArray]
     ) -> list[TableBlock]:
-        """Its ranges of a block: connection, side, kind, stream_offset, bytes, packet, ts, data."""
+        """The selected ranges of a block as rows of the table `conversation`."""
         kinds = ranges.kind[:rows]
         chosen = np.flatnonzero(
             ((ranges.connection[:rows] == self._connection) | (self._connection == AS_CAPTURED))
@@ -55,8 +54,8 @@ class Conversation:
             if ranges.kind[row] == RangeKind.DATA
         ]
         data = np.concatenate(pieces) if pieces else np.zeros(0, np.uint8)
-        held = np.maximum(sizes, 0)
-        starts = np.cumsum(held) - held
+        present = np.maximum(sizes, 0)
+        starts = np.cumsum(present) - present
         return [
             TableBlock(
                 TABLE,

@@ -1,9 +1,9 @@
-"""Dissection: bytes of one capture in, rows of its tables out. It opens nothing, reads no clock.
+"""Dissection: bytes of one capture in, rows of its tables out. It opens no file, reads no clock.
 
-A driver calls `start_file`, `feed` until the file is through, `end_file`, for each file of the
-capture, then `finish`; every call returns rows that closed meanwhile, in their tables' order. What
-is known between two calls is bounded and the same whether the bytes come from one file, from ring
-files or from a wire: however the input is cut, the rows are the same.
+For each file of the capture, a driver calls `start_file`, `feed` until the end of the file, and
+`end_file`; then `finish`. Every call returns the rows that closed, in their tables' order. The
+state between two calls is bounded. The rows are the same however the input is cut: into one file,
+ring files or packets of a live tap.
 """
 
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ _EMPTY: Final = np.zeros(1, np.uint8)
 
 
 def _held_bytes(options: Options) -> int:
-    """How much may wait behind holes: a quarter of what the user gives, or the default."""
+    """Limit of bytes held behind holes: a quarter of the memory limit, or the default."""
     if options.memory_limit is None:
         return limits.MAX_HELD_BYTES
     return max(1 << 20, min(limits.MAX_HELD_BYTES, options.memory_limit // 4))
@@ -68,18 +68,17 @@ def _number_of(specs: Specs, name: str) -> int:
 
 
 class Dissection:
-    """One capture on its way through all passes.
+    """Runs all passes over one capture.
 
-    capture: the reader of its records (packet numbers, interfaces).
-    packets: the reader of its packets (unknown link types); both for what a driver reports beside
-        the rows.
+    capture: the reader of its records (packet numbers, interfaces), for a driver's reports.
+    packets: the reader of its packets (unknown link types), for a driver's reports.
     """
 
     def __init__(
         self, options: Options, specs: Specs = PROTOCOLS, keys: KeyLog | None = None
     ) -> None:
-        """keys: secrets of TLS connections, to which those of the capture itself are added; none is
-        used where the bytes of connections are wanted AS_CAPTURED."""
+        """keys: secrets of TLS connections, in addition to those in the capture; ignored if the
+        bytes of connections are wanted AS_CAPTURED."""
         self._specs = specs
         self._names = tuple(spec.name for spec in specs)
         self.capture = CaptureReader(max_packets=options.max_packets)
@@ -104,7 +103,7 @@ class Dissection:
             self._handle_frames,
             FramingOptions(options.max_frame_bytes, forced, only, options.hash_key),
         )
-        self._facts: list[ProtocolDecoder] = [
+        self._decoders: list[ProtocolDecoder] = [
             spec.new_facts(DecoderOptions(**vars(options), protocol_number=protocol))
             for protocol, spec in enumerate(specs)
         ]
@@ -128,7 +127,7 @@ class Dissection:
         self._redactor = Redactor() if options.redact else None
         self._without_timestamp = UntimedRows(self.capture.without_timestamp)
         self._events = EventRows(len(specs))
-        self._stages = FrameStages(self._facts, self._frame_rows, self._take_rows)
+        self._stages = FrameStages(self._decoders, self._frame_rows, self._add_rows)
         self._fed_blocks = 0  # of frames, by this call of `feed`, and by the one before
         self._fed_before = 0
         self._repeated: tuple[set[int], set[int]] = (set(), set())
@@ -138,24 +137,24 @@ class Dissection:
     # -- the driver's calls
 
     def start_file(self) -> None:
-        """The next file of the capture begins."""
+        """Begin the next file of the capture."""
         self.capture.start_file()
         self._is_in_file = True
 
     def feed(
         self, data: ByteArray, start: int, end: int, is_last: bool, *, stays: bool = False
     ) -> tuple[int, list[TableBlock]]:
-        """Take bytes of the current file, data[start:end].
+        """Dissect bytes of the current file, data[start:end].
 
         Args:
             data: uint8[], writable, valid until the call returns.
             is_last: the file ends at `end`.
-            stays: data is valid until two more calls have returned, too, so that rows of its frames
-                may be made meanwhile; these calls are `feed` as well, unless the file ends.
+            stays: data stays valid until two more calls have returned, so that rows of its frames
+                may be built meanwhile; these calls are `feed` as well, unless the file ends.
 
         Returns:
-            The position after the bytes that are not needed again (the next call begins with the
-            rest), and the rows that closed.
+            The position after the consumed bytes (the next call begins with the rest), and the rows
+            that closed.
         """
         position = start
         self._repeated = (set(), self._repeated[0])
@@ -164,7 +163,7 @@ class Dissection:
             scan = self.capture.feed(data, position, end, is_last)
             position = scan.consumed
             if self.capture.may_hold_keys:
-                self._take_key_logs()
+                self._add_key_logs()
             if scan.rows:
                 self._handle_packets(data, self.capture.packets, scan.rows, scan.first_packet)
             if not scan.is_more:
@@ -172,16 +171,16 @@ class Dissection:
         self._framing.flush()
         lent = stays and not is_last
         self._stages.finish_reading(but=self._fed_blocks + self._fed_before if lent else 0)
-        return position, self._taken()
+        return position, self._drain_rows()
 
     def feed_packets(self, data: ByteArray, packets: PacketColumns, rows: int) -> list[TableBlock]:
-        """Take packets that a driver found itself, as in the ring of a network interface.
+        """Dissect packets that a driver has parsed, as in the ring of a network interface.
 
         Their interfaces are described in `capture.interfaces`.
 
         Args:
-            data: uint8[], writable, valid until the call returns. rows: at most as many as the
-                packet reader takes at once (limits.PACKET_BLOCK_ROWS).
+            data: uint8[], writable, valid until the call returns. rows: at most
+                limits.PACKET_BLOCK_ROWS.
 
         Returns:
             The rows that closed.
@@ -192,41 +191,41 @@ class Dissection:
             self._handle_packets(data, packets, rows, first_packet)
         self._framing.flush()
         self._stages.finish_reading()
-        return self._taken()
+        return self._drain_rows()
 
     def settle(self) -> list[TableBlock]:
-        """Rows of the last frames that are still being put together; worth a wait when no packets
-        come, otherwise they come with the next ones."""
+        """Wait for the stages of all frames so far and return their rows; useful when no packets
+        arrive, since the next calls return the rows anyway."""
         self._stages.finish()
-        return self._taken()
+        return self._drain_rows()
 
     def rotate(self) -> tuple[FileFacts | None, PacketCounts, list[TableBlock]]:
-        """End a part of a capture that goes on: all rows that closed in it, its notices too.
+        """End a part of a continuing capture: return all rows that closed in it, and its notices.
 
-        Counting, connections and everything open go on, so that the rows of all parts are those of
-        the whole. Notices wait for the end of a capture, so that they come in order; here they come
-        in order part by part, as an input without end must not gather them.
+        Numbers, connections and all open state continue, so that the rows of all parts are those of
+        the whole. Notices are sorted at the end of a capture; here they are sorted part by part,
+        because an endless input must not collect them.
 
         Returns:
-            What the part held, as `end_file` says it of a file (None between two files), and the
-            rows.
+            The facts of the part, as `end_file` returns them for a file (None between two files),
+            and the rows.
         """
         self._stages.finish()
-        self._notices.add_rows(self._connections.decided())
-        for facts in self._facts:
-            self._notices.take(facts.notices)
+        self._notices.add_rows(self._connections.decided_notices())
+        for decoder in self._decoders:
+            self._notices.take(decoder.notices)
         self._drain_notices(self.capture.notices)
         self._note_hidden()
         self._out.append(self._notices.block())
         self._held_notices = 0
         part = self.capture.split_file() if self._is_in_file else None
-        return part, self.packets.finish_file(), self._taken()
+        return part, self.packets.finish_file(), self._drain_rows()
 
     def end_file(self, is_damaged: bool = False) -> tuple[FileFacts, PacketCounts]:
-        """The current file is through: what was in it.
+        """End the current file and return its facts.
 
         Args:
-            is_damaged: the compressed data around it was cut or corrupt.
+            is_damaged: the compressed data of the file was cut or corrupt.
         """
         facts = self.capture.finish_file()
         self._is_in_file = False
@@ -242,38 +241,40 @@ class Dissection:
         return facts, self.packets.finish_file()
 
     def finish(self) -> list[TableBlock]:
-        """No more input: everything that is open closes. Returns the last rows."""
+        """End the input: close everything that is open and return the last rows."""
         buffers = PacketBuffers(_EMPTY, _EMPTY)
         for ranges, count in self._streams.finish():
             self._handle_ranges(ranges, count, buffers)
         self._framing.flush()
         self._framing.close()
         self._stages.close()
-        # Requests that nothing answered name the addresses of their connections, too.
-        self._out.extend(self._addressed(merged([facts.finish() for facts in self._facts])))
+        # Rows of unanswered requests have the addresses of their connections, too.
+        self._out.extend(
+            self._with_addresses(merged([decoder.finish() for decoder in self._decoders]))
+        )
         self._close_connections()
-        for facts in self._facts:
-            self._notices.take(facts.notices)
-        self._notices.add_rows(self._connections.rest())
+        for decoder in self._decoders:
+            self._notices.take(decoder.notices)
+        self._notices.add_rows(self._connections.remaining_notices())
         self._notices.add(of_limits(self._framing.state, crowded=self._streams.crowded))
         self._drain_notices(self.capture.finish())
         self._drain_notices(self.packets.finish())
         self._notices.add(self._tls.last_notices())
         self._note_hidden()
         self._out.append(self._notices.block())
-        return self._taken()
+        return self._drain_rows()
 
     def open_rows(self) -> list[TableBlock]:
-        """The rows of what is open, as they would be if the input ended after the last rotation.
+        """The open rows, as if the input had ended after the last rotation; changes nothing.
 
-        Nothing changes. Of connections without frames, as a scan makes them, there are none. Of the
-        others, a frame that is not whole counts for nothing; last sequence numbers are not known.
+        Connections without frames, as in a scan, have none. Unfinished frames are not counted, and
+        last sequence numbers are unknown.
         """
-        blocks = self._addressed(merged([facts.open_rows() for facts in self._facts]))
+        blocks = self._with_addresses(merged([decoder.open_rows() for decoder in self._decoders]))
         rows = self._connections.open_rows()
         numbers, of_open = rows.connections.connection_id.tolist(), dict[int, ConnectionFacts]()
-        for facts in self._facts:
-            of_open |= facts.open_facts(numbers)
+        for decoder in self._decoders:
+            of_open |= decoder.open_facts(numbers)
         blocks.append(self._connections.block(rows, of_open))
         if self._redactor is not None:
             counted = self._redactor.texts, self._redactor.hidden
@@ -282,23 +283,23 @@ class Dissection:
         return self._without_timestamp.cleared(blocks)
 
     def repeated(self) -> set[int]:
-        """Connections whose facts repeat another one's: the proxy's leg of a pair.
+        """Connections whose facts repeat another one's: the proxy's side of a pair.
 
-        Those that are open, and those that closed lately, whose last rows may just come.
+        They are open or closed recently, as their last rows may be returned after they closed.
         """
-        return set().union(*self._repeated, *(facts.repeated() for facts in self._facts))
+        return set().union(*self._repeated, *(decoder.repeated() for decoder in self._decoders))
 
     def open_gaps(self) -> tuple[int, int]:
-        """Holes of connections whose rows are still to come: how many, and their bytes."""
+        """Number and bytes of holes in connections whose rows are not written yet."""
         return self._streams.open_gaps()
 
     def ends_of(self, connection: int) -> tuple[Endpoint, Endpoint] | None:
-        """Client and broker of a connection that is open, None for others."""
+        """Client and broker of an open connection, else None."""
         return self._connections.ends_of(connection)
 
     @property
     def keys_used(self) -> list[str]:
-        """Lines of a key log with the secrets that opened connections so far."""
+        """Lines of a key log with the secrets that decrypted connections so far."""
         return self._tls.keys_used()
 
     @property
@@ -307,7 +308,7 @@ class Dissection:
         return self._streams.connections_seen
 
     def pending_bytes(self) -> int:
-        """Bytes held for frames and searches that are not complete."""
+        """Bytes held for unfinished frames and searches."""
         return self._framing.pending_bytes()
 
     # -- inside
@@ -315,7 +316,7 @@ class Dissection:
     def _handle_packets(
         self, data: ByteArray, packets: PacketColumns, rows: int, first_packet: int
     ) -> None:
-        """The passes over one block of packets, which lie in data."""
+        """Run all passes over one block of packets, whose bytes are in data."""
         link_types = self.capture.interfaces.columns.link_type
         segments, segment_count = self.packets.read(data, packets, rows, first_packet, link_types)
         buffers = PacketBuffers(data, self.packets.assembled)
@@ -325,30 +326,30 @@ class Dissection:
         if self._conversation is not None:
             self._out.extend(self._conversation.places(segments, segment_count))
 
-    def _take_key_logs(self) -> None:
-        """Secrets that the capture itself holds."""
+    def _add_key_logs(self) -> None:
+        """Add the TLS secrets that are in the capture itself."""
         self._tls.may_wait = self._opens_tls
         for text in self.capture.key_logs if self._opens_tls else ():
             for line in self._tls.add_keys(text):
                 self._notices.note("key_log_broken", value=line)
         self.capture.key_logs.clear()
 
-    def _taken(self) -> list[TableBlock]:
-        self._clean()
-        taken, self._ready = self._ready, []
-        return self._without_timestamp.cleared(taken)
+    def _drain_rows(self) -> list[TableBlock]:
+        self._redact()
+        drained, self._ready = self._ready, []
+        return self._without_timestamp.cleared(drained)
 
-    def _clean(self) -> None:
-        """Take secrets out of the rows so far."""
+    def _redact(self) -> None:
+        """Remove secrets from the rows so far."""
         rows, self._out = self._out, []
         self._ready.extend(rows if self._redactor is None else self._redactor.clean(rows))
 
     def _note_hidden(self) -> None:
-        """Say how many texts of the rows so far held a secret, beside those of frames' details."""
-        self._clean()
+        """Add a notice with the number of texts with secrets in the rows so far."""
+        self._redact()
         if self._redactor is None:
             return
-        hidden = [self._redactor.drain(), *(facts.drain_hidden() for facts in self._facts)]
+        hidden = [self._redactor.drain(), *(decoder.drain_hidden() for decoder in self._decoders)]
         texts, size = (sum(each) for each in zip(*hidden, strict=True))
         if texts:
             self._notices.note("redacted", bytes=size, value=texts)
@@ -356,7 +357,7 @@ class Dissection:
     def _handle_ranges(self, ranges: RangeColumns, rows: int, buffers: PacketBuffers) -> None:
         sources = (buffers.block, self._streams.heap, buffers.assembled)
         if self.capture.without_timestamp:
-            # Before the first time: the protocols reckon with times, what comes of it is taken out.
+            # Before the first timestamp: protocols compute with times; results are cleared later.
             times = ranges.ts_ns[:rows]
             times[times == NULL] = 0
         self._hold_notices(self._streams.notices())
@@ -369,71 +370,71 @@ class Dissection:
         self._framing.flush()
 
     def _drain_notices(self, of_capture: list[Notice]) -> None:
-        """Notices of the framing and of the capture's reader, which forget them."""
+        """Move the notices of the framing and of a reader to the log."""
         self._notices.take(self._framing.notices)
         self._notices.add(of_capture)
         of_capture.clear()
 
     def _hold_notices(self, rows: Int64Array) -> None:
-        """Notices of a side of a connection wait until its direction is known."""
-        kept = min(len(rows), MAX_NOTICES - self._held_notices)
-        self._held_notices += kept
-        self._notices.count(len(rows) - kept)
-        self._connections.hold(rows[:kept])
+        """Hold notices of a side of a connection until its direction is known."""
+        accepted = min(len(rows), MAX_NOTICES - self._held_notices)
+        self._held_notices += accepted
+        self._notices.count(len(rows) - accepted)
+        self._connections.hold(rows[:accepted])
 
     def _handle_frames(self, block: FrameBlock) -> None:
         """Start the stages of a block of frames.
 
-        Bytes of the heap and of the side buffer change with the next packets, so frames that lie
-        there are copied; those of the framing, and what was decrypted, do not.
+        The next packets overwrite the heap and the side buffer, so frames in them are copied;
+        frames in the arena or in decrypted bytes are not.
         """
-        is_brief = np.isin(
+        is_overwritten = np.isin(
             block.frames.source[: block.rows],
             [RangeSource.HEAP] if self._is_side_lasting else [RangeSource.HEAP, RangeSource.SIDE],
         )
-        self._stages.begin(with_copies(block, np.flatnonzero(is_brief), RangeSource.HEAP))
+        self._stages.begin(with_copies(block, np.flatnonzero(is_overwritten), RangeSource.HEAP))
         self._fed_blocks += 1
 
-    def _take_rows(
+    def _add_rows(
         self, block: FrameBlock | None, rows: list[TableBlock], notices: Sequence[NoticeLog]
     ) -> None:
-        """What stages made; a block whose frames are read."""
+        """Handle the output of the stages: rows, notices, and a block whose bytes are done."""
         if block is not None:
             self._count_malformed(block)
         if notices:
             self._notices.take(*notices)
-        self._out.extend(self._addressed(rows))
+        self._out.extend(self._with_addresses(rows))
 
     def _close_connections(self) -> None:
-        """The rows of connections that are over and to which nothing more can be added.
+        """Write the rows of closed connections that can have no further packets.
 
-        A connection whose last frame has passed lingers in the streams: the ACK of its last FIN is
-        one of its packets, wherever the input is cut.
+        A connection stays in the streams after its last frame: the ACK of its last FIN is one of
+        its packets, wherever the input is cut.
         """
         connection_indexes = self._streams.retired()
         if len(connection_indexes):
             self._stages.finish()
         for first in range(0, len(connection_indexes), _CLOSED_ROWS):
-            over = self._streams.connection_rows(connection_indexes[first : first + _CLOSED_ROWS])
-            known = self._facts_of(over.connections.connection_id)
-            rows, notices = self._connections.close(over, known)
+            closed = self._streams.connection_rows(connection_indexes[first : first + _CLOSED_ROWS])
+            facts = self._facts_of(closed.connections.connection_id)
+            rows, notices = self._connections.close(closed, facts)
             self._out.append(rows)
             self._notices.add_rows(notices)
         self._streams.recycle()
 
     def _facts_of(self, connections: Int64Array) -> dict[int, ConnectionFacts]:
-        """What the protocols know of connections that are over."""
+        """The facts of closed connections from all protocols, which drop their state."""
         numbers = self._connections.with_frames(connections).tolist()
         facts_of: dict[int, ConnectionFacts] = {}
-        for facts in self._facts:
-            facts_of |= facts.connection_facts(numbers)
+        for decoder in self._decoders:
+            facts_of |= decoder.connection_facts(numbers)
         self._repeated[0].update(
-            number for number, known in facts_of.items() if known.leg == PROXY_LEG
+            number for number, facts in facts_of.items() if facts.leg == PROXY_LEG
         )
         return facts_of
 
     def _count_malformed(self, block: FrameBlock) -> None:
-        """A frame that was whole for the framing and cannot be read is not decoded."""
+        """Subtract the block's malformed frames, which the framing counted as decoded."""
         frames = block.frames
         bad = np.flatnonzero(
             (frames.status[: block.rows] == MALFORMED) & (frames.frame_no[: block.rows] != NULL)
@@ -445,9 +446,9 @@ class Dissection:
                 int(frames.frame_bytes[row]),
             )
 
-    def _addressed(self, blocks: list[TableBlock]) -> list[TableBlock]:
-        """A protocol's rows, its exchanges with the addresses of their connections; before frames
-        the clients of theirs, if they are wanted."""
+    def _with_addresses(self, blocks: list[TableBlock]) -> list[TableBlock]:
+        """Blocks with addresses added to exchanges; if clients are wanted, the clients of frames'
+        connections come first."""
         clients: list[TableBlock] = []
         for block in blocks:
             if block.table == "exchanges" or (self._wants_clients and block.table == "frames"):
@@ -460,7 +461,7 @@ class Dissection:
         return clients + blocks
 
     def _frame_rows(self, block: FrameBlock, decoded: list[Decoded]) -> list[TableBlock]:
-        """The rows of `frames` as one block, in the order of their numbers, then the events."""
+        """The rows of `frames` as one block, in order of their numbers, then the events."""
         blocks: list[TableBlock] = []
         numbers = block.frames.frame_no[: block.rows]
         protocols = block.frames.protocol[: block.rows]
@@ -474,8 +475,8 @@ class Dissection:
             part = rows[protocols[rows] == protocol]
             columns = common_columns(block, part)
             columns["protocol"] = Coded(protocols[part], self._names)
-            own = self._facts[protocol].frame_columns(block, decoded[protocol], part)
-            columns.update(own)
+            own_columns = self._decoders[protocol].frame_columns(block, decoded[protocol], part)
+            columns.update(own_columns)
             blocks.append(TableBlock("frames", len(part), columns))
         if len(blocks) > 1:
             blocks = [interleaved([[part] for part in blocks])]

@@ -1,7 +1,7 @@
 """Addresses, keys and Community IDs of many connections at once; `endpoints` has one at a time.
 
-A scan makes a connection of every packet, so what each one's row costs must be near nothing. Texts
-are written one behind the other; a Community ID is SHA-1 over 16 or 40 bytes, one block of it.
+In a scan every packet is a connection, so a row must cost almost nothing. Texts are written one
+behind the other; a Community ID is SHA-1 over 16 or 40 bytes, a single block.
 """
 
 import ipaddress
@@ -17,13 +17,13 @@ from dissector.tables import ABSENT, TAKEN, HashTable, fill_slot, find_slot
 
 _ROOM: Final = 136  # bytes of one connection: a key of 105, an id of 30
 _ADDRESS_ROOM: Final = 48
-_WORDS: Final = 80  # of the schedule of SHA-1
+_WORDS: Final = 80  # of SHA-1's message schedule
 _LOW_32: Final = 0xFFFF_FFFF
 _DIGEST_BYTES: Final = 20
 _BASE64: Final = np.frombuffer(
     bytearray(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"), np.uint8
 )
-# Newer Pythons write ::ffff:1.2.3.4 where older ones wrote ::ffff:102:304; tables agree with them.
+# Newer Pythons write ::ffff:1.2.3.4, older ones ::ffff:102:304; tables agree with the running one.
 _IS_MAPPED_DOTTED: Final = "." in str(ipaddress.ip_address("::ffff:1.2.3.4"))
 _COLON, _DOT, _SPACE, _OPEN, _CLOSE = b":. []"
 
@@ -41,15 +41,15 @@ class EndpointPairs(NamedTuple):
 
 
 class EndpointTexts(NamedTuple):
-    """Texts of connections: the key without its tunnel, the Community ID."""
+    """Texts of connections: key without tunnel, Community ID."""
 
     key: Spans
     community_id: Spans
 
 
 class _Scratch(NamedTuple):
-    """text: what was written; block: of bytes for SHA-1; words: its schedule; digest: its result;
-    groups: the eight parts of an IPv6 address."""
+    """text: output; block: input of SHA-1; words: its schedule; digest: its result; groups: the
+    eight parts of an IPv6 address."""
 
     text: ByteArray
     block: ByteArray
@@ -60,7 +60,7 @@ class _Scratch(NamedTuple):
 
 
 def end_texts(ends: EndpointPairs) -> EndpointTexts:
-    """The texts of connections. Addresses and ports are those of packets."""
+    """The texts of connections."""
     rows = len(ends.ip_version)
     scratch = _scratch_for(rows * _ROOM)
     bounds = np.zeros((3, rows), np.int64)
@@ -72,14 +72,14 @@ def end_texts(ends: EndpointPairs) -> EndpointTexts:
 def new_addresses(
     ends: EndpointPairs, table: HashTable
 ) -> tuple[Int64Array, ByteArray, Int64Array]:
-    """Numbers of addresses, and the texts of those that had none before.
+    """Numbers of addresses, and the texts of new addresses.
 
     Args:
-        table: numbers by address, with room for all; new ones go on behind the largest.
+        table: numbers by address, with room for all; new addresses get the following numbers.
 
     Returns:
-        The numbers of both sides, int64[2, rows]; the new texts one behind the other, as bytes; and
-        where each of them begins, and the last ends: int64[texts + 1].
+        The numbers of both sides, int64[2, rows]; the new texts, concatenated, as bytes; and their
+        starts with the end of the last: int64[texts + 1].
     """
     rows = len(ends.ip_version)
     text, groups = np.empty(2 * rows * _ADDRESS_ROOM, np.uint8), np.zeros(8, np.int64)
@@ -109,11 +109,11 @@ def _number_addresses(
     out: Int64Array,
     is_mapped_dotted: int,
 ) -> int:
-    """Do what `new_addresses` says; returns how many texts were written.
+    """Write numbers and texts for `new_addresses`; return how many texts were written.
 
     Args:
         groups: int64[8], scratch.
-        out: int64[2, 2 * rows + 1], numbers by row and side; where texts begin, and the last ends.
+        out: int64[2, 2 * rows + 1], numbers by row and side; starts of texts and end of the last.
     """
     count, bounds = 0, out[1]
     for row in range(len(ends.ip_version)):
@@ -136,10 +136,10 @@ def _number_addresses(
 def _write_texts(
     ends: EndpointPairs, scratch: _Scratch, bounds: Int64Array, is_mapped_dotted: int
 ) -> None:
-    """Write all texts.
+    """Write the texts of all rows.
 
     Args:
-        bounds: int64[3, rows], where both texts of a row begin, and the last ends.
+        bounds: int64[3, rows], starts of both texts of a row, and the end of the second.
     """
     at = 0
     for row in range(len(ends.ip_version)):
@@ -162,7 +162,7 @@ def _write_texts(
 
 @inlined
 def _is_below(one: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
-    """Whether an endpoint's bytes come before another one's: halves are unsigned."""
+    """Whether an endpoint's bytes sort before another one's: halves are unsigned."""
     flip = -0x8000_0000_0000_0000
     if one[0] != other[0]:
         return bool((one[0] ^ flip) < (other[0] ^ flip))
@@ -173,7 +173,7 @@ def _is_below(one: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
 
 @inlined
 def _write_number(text: ByteArray, at: int, value: int) -> int:
-    """A number from 0 to 65535 in decimal digits; returns the offset after it."""
+    """Write a number from 0 to 65535 in decimal digits; return the offset after it."""
     size = 1 + (value > 9) + (value > 99) + (value > 999) + (value > 9999)
     for index in range(size):
         text[at + size - 1 - index] = 48 + value % 10
@@ -195,11 +195,11 @@ def _write_dotted(text: ByteArray, at: int, low: int) -> int:
 def _write_address(
     text: ByteArray, groups: Int64Array, at: int, address: tuple[int, int, int], is_dotted: int
 ) -> int:
-    """An address as people write it; returns the offset after it.
+    """Write an address in its usual notation; return the offset after it.
 
     Args:
         groups: int64[8], scratch.
-        address: version and both halves. is_dotted: whether IPv4 inside IPv6 is.
+        address: version and both halves. is_dotted: whether IPv4 inside IPv6 is dotted.
     """
     version, high, low = address
     if version == 4:
@@ -234,7 +234,7 @@ def _write_address(
 
 @inlined
 def _longest_zeros(groups: Int64Array) -> tuple[int, int]:
-    """Where the first of the longest runs of two zero groups or more begins, and how long it is."""
+    """Start and length of the first longest run of two or more zero groups."""
     best, best_length = -9, 1
     begun, length = 0, 0
     for index in range(8):
@@ -253,7 +253,7 @@ def _longest_zeros(groups: Int64Array) -> tuple[int, int]:
 def _write_end(
     scratch: _Scratch, at: int, version: int, end: tuple[int, int, int], is_mapped_dotted: int
 ) -> int:
-    """Address, in brackets if it has colons itself, and port. end: halves of the address, port."""
+    """Write address, in brackets if it is IPv6, and port. end: halves of the address, port."""
     text = scratch.text
     if version == 6:
         text[at] = _OPEN
@@ -269,7 +269,7 @@ def _write_end(
 
 @inlined
 def _fill_block(block: ByteArray, version: int, address: tuple[int, int, int], at: int) -> int:
-    """An address in network byte order; returns the offset after it."""
+    """Write an address in network byte order; return the offset after it."""
     if version == 6:
         for shift in range(56, -8, -8):
             block[at] = (address[0] >> shift) & 255
@@ -285,7 +285,7 @@ def _fill_block(block: ByteArray, version: int, address: tuple[int, int, int], a
 
 @kernel
 def _write_community_id(scratch: _Scratch, at: int, size: int, port: int, other_port: int) -> int:
-    """Version and base64 of the digest of seed, addresses, protocol and ports, lower end first.
+    """Write version and base64 of the digest of seed, addresses, protocol and ports, lower first.
 
     size: bytes of the block with the seed, two zeros, and the addresses.
     """

@@ -1,4 +1,4 @@
-"""Rows of the table `events`: what stands between the frames of a block."""
+"""Rows of the table `events`: gaps and ends between the frames of a block."""
 
 from typing import Final
 
@@ -20,14 +20,14 @@ _WORDS: Final = {
 
 
 class EventRows:
-    """Makes them of one block after the other.
+    """Returns the events of one block after the other.
 
-    Of connections whose protocol is not read there are none: they have no frames. Nor is the end of
-    the capture one.
+    Connections whose protocol is not decoded have no events, as they have no frames. The end of the
+    capture is no event.
     """
 
     def __init__(self, protocols: int) -> None:
-        """protocols: how many are read."""
+        """protocols: how many are decoded."""
         self._protocols = protocols
         self._events = self._frames = 0  # so far
 

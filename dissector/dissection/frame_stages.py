@@ -1,17 +1,17 @@
-"""What is done to blocks of frames, in stages that run beside the reading of the next packets.
+"""The stages of a block of frames, which run in parallel with the reading of the next packets.
 
-| stage  | what it makes                          | thread  | what it reads |
+| stage  | output                                 | thread  | input         |
 |--------|----------------------------------------|---------|---------------|
 | decode | the block's columns                    | decode  | bytes         |
 | pair   | names, producers, consumers, exchanges | relate  | columns alone |
 | read   | rows of `frames`, messages             | read    | bytes         |
 | relate | permits, deliveries, acks              | relate  | columns alone |
 
-A thread takes the blocks in their order: what a protocol knows goes on from block to block, stage
-by stage. Reading and relating wait for the names of their block and run beside each other, and all
-of them beside the stages of the block before and behind it. More threads, or more blocks at once,
-take turns at the interpreter so often that two cores gain nothing. Bytes are lent for a shorter
-time than columns, so the caller can ask for the end of the stages that need them alone.
+A thread handles the blocks in order: each stage of a protocol has state that continues from block
+to block. Stages read and relate wait for the names of their block and run in parallel, and all
+stages run in parallel with those of the previous and next block. With more threads, or more blocks
+at once, switches of the interpreter's lock cost all the gain on two cores. Bytes are valid for a
+shorter time than columns, so the caller can wait for only the stages that read them.
 """
 
 from collections import deque
@@ -39,7 +39,7 @@ _Relating = Future[list[Related]]
 
 @dataclass
 class _Block:
-    """A block in its stages. reading: None when its rows are out."""
+    """A block in its stages. reading: None once its rows were returned."""
 
     frames: FrameBlock
     pairing: _Relating
@@ -51,9 +51,9 @@ class FrameStages:
     """The stages of all protocols.
 
     Args:
-        frame_rows: makes the rows of `frames` of a block, which its protocols decoded.
-        out: takes a block whose bytes are not needed any more, or None behind its last stage; and
-            rows, those of `frames` before those that name them; and notices.
+        frame_rows: (block, decoded by protocol) -> the block's rows of `frames`.
+        out: receives a block whose bytes are no longer needed, or None after its last stage; rows,
+            those of `frames` before rows that refer to them; and notices.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class FrameStages:
         self._blocks: deque[_Block] = deque()
 
     def begin(self, frames: FrameBlock) -> None:
-        """Start the stages of a block; the oldest one ends first where there are too many."""
+        """Start the stages of a block; wait for the oldest block first if too many are open."""
         while len(self._blocks) >= FRAME_BLOCKS_AT_ONCE:
             self._finish_oldest()
         decode, relate, read = (thread.submit for thread in self._threads)
@@ -80,7 +80,7 @@ class FrameStages:
         self._blocks.append(_Block(frames, pairing, reading, relating))
 
     def finish_reading(self, but: int = 0) -> None:
-        """Wait for the stages that need bytes. but: not for so many of the last blocks."""
+        """Wait for the stages that read bytes, except those of the last `but` blocks."""
         for number in range(len(self._blocks) - but):
             self._finish_reading(self._blocks[number])
 
@@ -90,11 +90,11 @@ class FrameStages:
             self._finish_oldest()
 
     def close(self) -> None:
-        """No block follows."""
+        """Wait for all stages and end the threads; no block may follow."""
         self.finish()
         for thread in self._threads:
             thread.shutdown()
-        self._frame_rows = self._out = _refuse  # whoever owns both shall not be kept
+        self._frame_rows = self._out = _refuse  # so that their owner can be collected
 
     def _finish_reading(self, block: _Block) -> None:
         if block.reading is None:
@@ -120,7 +120,7 @@ class FrameStages:
     def _read(
         self, frames: FrameBlock, decoding: _Decoding, pairing: _Relating
     ) -> tuple[list[TableBlock], list[Related]]:
-        """Rows of `frames`, and those of other tables with what was decoded already."""
+        """Rows of `frames`, then rows of other tables, including those of stage decode."""
         pairing.result()
         decoded = decoding.result()
         frame_rows = self._frame_rows(frames, decoded)
@@ -132,7 +132,7 @@ class FrameStages:
         return [protocol.relate(frames, own) for protocol, own in self._each(decoding)]
 
     def _each(self, decoding: _Decoding) -> Iterable[tuple[ProtocolDecoder, Decoded]]:
-        """Protocols with what they found out about a block."""
+        """Protocols with their results of a block's stage decode."""
         return zip(self._protocols, decoding.result(), strict=True)
 
 

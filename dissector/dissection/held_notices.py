@@ -1,7 +1,6 @@
-"""Notices of sides of connections that wait until it is known which side is the client.
+"""Notices of sides of connections, held until it is known which side is the client.
 
-A flood gives one for each packet, so they stay rows of a matrix; beside it stands, by connection,
-which rows are its own.
+A flood has one per packet, so they stay rows of a matrix, with an index of rows by connection.
 """
 
 from collections.abc import Sequence
@@ -17,16 +16,16 @@ _FIRST_ROWS: Final = 64
 
 
 class HeldNotices:
-    """Notices by connection; each gives its own in the order in which they came."""
+    """Notices by connection, in order of arrival."""
 
     def __init__(self) -> None:
         self._rows: Int64Array = empty_rows(_FIRST_ROWS)
-        self._used = 0  # rows up to here, those of connections that are gone among them
-        self._of: dict[int, list[int]] = {}
+        self._used = 0  # rows in use, including rows of removed connections
+        self._rows_by_connection: dict[int, list[int]] = {}
         self.count = 0
 
     def add(self, rows: Int64Array) -> None:
-        """Keep notices. rows: the matrix of NoticeRows; they are copied."""
+        """Add notices. rows: the matrix of NoticeRows, which is copied."""
         first, self._used = self._used, self._used + len(rows)
         if self._used > len(self._rows):
             more = empty_rows(max(self._used, 2 * len(self._rows)))
@@ -35,37 +34,37 @@ class HeldNotices:
         self._rows[first : self._used] = rows
         self.count += len(rows)
         for row, connection in enumerate(rows[:, _CONNECTION].tolist(), first):
-            self._of.setdefault(connection, []).append(row)
+            self._rows_by_connection.setdefault(connection, []).append(row)
 
     def connections(self) -> Int64Array:
-        """Those that have notices, in the order of their first ones."""
-        return np.array(list(self._of), np.int64)
+        """int64[], connections with notices, in order of their first ones."""
+        return np.array(list(self._rows_by_connection), np.int64)
 
     def pop(self, connections: Sequence[int]) -> tuple[Int64Array, Int64Array]:
-        """The notices of connections, which are forgotten.
+        """Remove and return the notices of connections.
 
         Returns:
-            Their rows, and for each which of the connections it belongs to.
+            Their rows, and int64[rows], the index in `connections` of each row's connection.
         """
         chosen: list[int] = []
         owners: list[int] = []
-        if self._of:
+        if self._rows_by_connection:
             for number, connection in enumerate(connections):
-                rows = self._of.pop(connection, None)
+                rows = self._rows_by_connection.pop(connection, None)
                 if rows is not None:
                     chosen += rows
                     owners += [number] * len(rows)
         notice_rows = self._rows[chosen] if chosen else empty_rows(0)
         self.count -= len(chosen)
         if 2 * self.count < self._used:
-            self._close_up()
+            self._compact()
         return notice_rows, np.array(owners, np.int64)
 
-    def _close_up(self) -> None:
-        """Let go of the rows of connections that are gone; what is left is half of all at most."""
-        kept = [row for rows in self._of.values() for row in rows]
-        self._rows[: len(kept)] = self._rows[kept]
-        self._used, at = len(kept), 0
-        for connection, rows in self._of.items():
-            self._of[connection] = list(range(at, at + len(rows)))
+    def _compact(self) -> None:
+        """Free the rows of removed connections: at least half of all."""
+        remaining = [row for rows in self._rows_by_connection.values() for row in rows]
+        self._rows[: len(remaining)] = self._rows[remaining]
+        self._used, at = len(remaining), 0
+        for connection, rows in self._rows_by_connection.items():
+            self._rows_by_connection[connection] = list(range(at, at + len(rows)))
             at += len(rows)

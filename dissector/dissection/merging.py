@@ -1,8 +1,8 @@
-"""Rows of several protocols in one order: by the frame or event that closed them.
+"""Merge rows of several protocols in the order of the frame or event that closed them.
 
-Each protocol gives its rows in the order in which they closed. Where a capture holds several
-protocols, their rows of one table are put together here, so that the order does not depend on how
-the capture was cut into blocks.
+Each protocol returns its rows in order of closing. If a capture has several protocols, their rows
+of one table are merged here, so that the order does not depend on how the capture was cut into
+blocks.
 """
 
 from collections.abc import Sequence
@@ -13,17 +13,18 @@ import numpy as np
 from dissector.blocks import Coded, Column, Int64Array, Lists, Spans, TableBlock
 from dissector.limits import NULL
 
-CLOSING_ROW: Final = "closing_row"  # a column that facts may add: it leads rows to their place
-# Tables whose rows close with their frame, and what names the frame in the others.
+CLOSING_ROW: Final = "closing_row"  # a column that protocols may add: the sort key of rows
+# Columns that refer to a row's frame: the first that a table has breaks ties.
 _FRAME_COLUMNS: Final = ("request_frame_no", "opened_frame_no", "frame_no")
 _LAST: Final = (1 << 63) - 1
 
 
 def merged(parts: Sequence[Sequence[TableBlock]]) -> list[TableBlock]:
-    """The blocks of several protocols, those of one table as one block if they are of several.
+    """The blocks of several protocols; blocks of one table become one if they have several
+    protocols.
 
     Args:
-        parts: by protocol, its blocks; CLOSING_ROW is taken out of them.
+        parts: by protocol, its blocks; CLOSING_ROW is removed from them.
     """
     merged_blocks: list[TableBlock] = []
     tables = list(dict.fromkeys(block.table for blocks in parts for block in blocks))
@@ -40,9 +41,9 @@ def merged(parts: Sequence[Sequence[TableBlock]]) -> list[TableBlock]:
 
 
 def interleaved(parts: Sequence[Sequence[TableBlock]]) -> TableBlock:
-    """Blocks of one table as one, in the order of what closed their rows.
+    """Merge blocks of one table into one, in the order of the rows' closing rows.
 
-    Rows of one protocol stay in the order in which it gave them.
+    Rows of one protocol stay in their order.
     """
     closings = [
         _rising([_key(block, (CLOSING_ROW, "frame_no")) for block in part]) for part in parts
@@ -72,11 +73,11 @@ def _rising(keys: Sequence[Int64Array]) -> Int64Array:
 
 
 def joined(parts: Sequence[Column | None], rows: Sequence[int], order: Int64Array) -> Column:
-    """A column of several blocks as one.
+    """Join a column of several blocks.
 
     Args:
-        parts: the column of each block, None where it has none: null; rows: of each block; order:
-            int64[all rows], rows of the blocks one after the other.
+        parts: the column of each block, None if it is null; rows: of each block; order:
+            int64[all rows], indexes into the concatenated rows.
     """
     kinds = {type(part) for part in parts if part is not None}
     if kinds == {np.ndarray}:
@@ -99,7 +100,7 @@ def _or_nulls(part: Any, count: int) -> Int64Array:
 
 
 def _joined_codes(parts: Sequence[Any], rows: Sequence[int], order: Int64Array) -> Coded:
-    """Codes of one list that holds the names in use."""
+    """Codes of one new list, which has only the names in use."""
     names: dict[bytes, int] = {}
     code_columns = []
     for part, count in zip(parts, rows, strict=True):
@@ -156,7 +157,7 @@ def _joined_lists(parts: Sequence[Any], rows: Sequence[int], order: Int64Array) 
 
 
 def _plain(part: Any, count: int) -> list[Any]:
-    """The values of a text column of any form."""
+    """The values of a text column of any class."""
     if part is None:
         return [None] * count
     if isinstance(part, Coded):

@@ -1,8 +1,8 @@
-"""Rows on their way out of the core, secrets taken out of all their texts.
+"""Remove secrets from all texts of rows before they leave the core.
 
-Whatever a protocol puts into a text column passes here, so that no column can be forgotten. Names
-come as codes: each distinct one is looked at once. Texts that come by the million (partition keys)
-are looked at a block at a time, one by one only where there can be a secret.
+All text columns of all protocols pass here, so that no column is missed. Names are codes: each
+distinct name is searched once. Texts by the million (partition keys) are searched a block at a
+time, and one by one only if a secret is possible.
 """
 
 from collections import OrderedDict
@@ -16,24 +16,23 @@ from dissector.codecs.redaction import cleaned, cleaned_text, may_hold, secrets
 from dissector.codecs.suspicious_texts import suspicious
 from dissector.limits import NULL
 
-# Bytes of a stream are cleaned as a stream by who shows them; notices are our own sentences.
+# Bytes of a stream are redacted by the command that shows them; notices are our own sentences.
 _UNTOUCHED: Final = frozenset(("conversation", "notices"))
-# What follows from texts by a function that anybody can try with likely ones: nobody sees it
-# where a text held a secret.
+# Hashes of texts, which can be inverted by trying likely texts: null if the text has a secret.
 _HASHES: Final = {"partition_key": "key_hash", "ordering_key": "key_hash"}
-_LISTS_OF_NAMES: Final = 64  # remembered; those of earlier blocks are not seen again
-# Written here from numbers of headers, for each connection of a scan too.
+_LISTS_OF_NAMES: Final = 64  # cached; lists of earlier blocks are not used again
+# Texts from numbers in headers, of every connection of a scan.
 _OWN: Final = frozenset(
     ("client_ip", "broker_ip", "connection_key", "community_id", "history", "tunnel_id")
 )
 
 
 class _Names:
-    """A list of names that grows, and what is shown of it.
+    """A growing list of names, and its redacted texts.
 
-    texts: by code, one list for ever.
-    sizes: bytes hidden, by code, of names that hold a secret.
-    same: the code that stands for another one, as both look the same now.
+    texts: by code; always the same list object.
+    sizes: by code of a name with a secret, its hidden bytes.
+    same: by code, an earlier code with the same redacted text.
     """
 
     def __init__(self, names: Sequence[Any]) -> None:
@@ -44,17 +43,17 @@ class _Names:
         self._first: dict[Any, int] = {}
 
     def update(self) -> None:
-        """Look at the names that came since the last call."""
+        """Redact the names that were added since the last call."""
         first = len(self.texts)
         if first == len(self.names):
             return
         new = self.names[first:]
         self.texts.extend(new)
-        # Names of the wire are bytes, all of a list.
+        # Names from frames are bytes, in all elements of a list.
         for index in suspicious(new if isinstance(new[0], bytes) else [_raw(name) for name in new]):
-            self._look_at(first + index)
+            self._redact_name(first + index)
 
-    def _look_at(self, code: int) -> None:
+    def _redact_name(self, code: int) -> None:
         name = self.names[code]
         size = hidden_bytes(_raw(name))
         if size:
@@ -67,17 +66,17 @@ class _Names:
 
 
 class Redactor:
-    """Cleans the blocks of one capture.
+    """Redacts the blocks of one capture.
 
-    texts, hidden: how many texts held a secret since the last `take`, and bytes of these. What is
-    painted by key (`detail`, `properties`) is not counted: not every run makes these columns.
+    texts, hidden: number of texts with secrets since the last `drain`, and their hidden bytes.
+    Secrets by key (`detail`, `properties`) are not counted: not every run has these columns.
     """
 
     def __init__(self) -> None:
         self.texts = 0
         self.hidden = 0
         self._names: OrderedDict[int, _Names] = OrderedDict()
-        self._rows: list[int] = []  # of the column at hand that held a secret
+        self._rows: list[int] = []  # of the current column, with a secret
 
     def drain(self) -> tuple[int, int]:
         """Texts and bytes hidden since the last call."""
@@ -86,7 +85,7 @@ class Redactor:
         return hidden_so_far
 
     def clean(self, blocks: list[TableBlock]) -> list[TableBlock]:
-        """The blocks, their columns of text changed in place where there is a secret."""
+        """The blocks, with their text columns replaced where there is a secret."""
         for block in blocks:
             if block.table in _UNTOUCHED:
                 continue
@@ -123,10 +122,10 @@ class Redactor:
             return Coded(column.codes, names.texts)
         codes = column.codes.copy()
         for code in np.intersect1d(codes, list(names.sizes)).tolist():
-            is_it = codes == code
-            count = int(np.count_nonzero(is_it))
+            has_code = codes == code
+            count = int(np.count_nonzero(has_code))
             self._count(count, count * names.sizes[code])
-            codes[is_it] = names.same.get(code, code)
+            codes[has_code] = names.same.get(code, code)
         return Coded(codes, names.texts)
 
     def _spans(self, column: Spans) -> Column:
@@ -139,7 +138,7 @@ class Redactor:
         suspects = suspicious([text or b"" for text in texts])
         if not suspects:
             return column
-        texts = self._changed(texts, suspects)
+        texts = self._redacted(texts, suspects)
         return [text and text.hex() for text in texts] if column.is_hex else texts
 
     def _objects(self, column: list[Any]) -> list[Any]:
@@ -147,15 +146,15 @@ class Redactor:
             return [self._pairs(value) if isinstance(value, dict) else value for value in column]
         indices = [index for index, value in enumerate(column) if isinstance(value, str | bytes)]
         suspects = suspicious([_raw(column[index]) for index in indices])
-        return self._changed(list(column), [indices[index] for index in suspects])
+        return self._redacted(list(column), [indices[index] for index in suspects])
 
     def _pairs(self, pairs: dict[str, str]) -> dict[str, str]:
-        """Properties, whose values are clean by key already."""
+        """Properties; values whose key means a secret are redacted already."""
         if not suspicious([_raw(text) for pair in pairs.items() for text in pair]):
             return pairs
         return {cleaned_text(key): cleaned_text(value) for key, value in pairs.items()}
 
-    def _changed(self, texts: list[Any], suspects: Sequence[int]) -> list[Any]:
+    def _redacted(self, texts: list[Any], suspects: Sequence[int]) -> list[Any]:
         for index in suspects:
             text = texts[index]
             size = hidden_bytes(_raw(text))
@@ -175,5 +174,5 @@ def _raw(text: bytes | str) -> bytes:
 
 
 def hidden_bytes(text: bytes) -> int:
-    """How many bytes of a text are secret."""
+    """The number of secret bytes in a text."""
     return sum(end - start for start, end in secrets(text))

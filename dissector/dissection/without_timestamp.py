@@ -1,4 +1,4 @@
-"""Rows of packets without a time say none: stamps and durations that rest on them become null."""
+"""Set timestamps and durations that depend on packets without a timestamp to null."""
 
 from typing import Final, NamedTuple
 
@@ -10,7 +10,7 @@ from dissector.limits import NULL
 
 
 class TimeRule(NamedTuple):
-    """Columns that are null where one of the numbers is of a packet, or frame, without time."""
+    """`columns` become null if one of `numbers` is a packet, or frame, without a timestamp."""
 
     numbers: tuple[str, ...]
     columns: tuple[str, ...]
@@ -41,9 +41,9 @@ _OF_CONNECTIONS: Final = (
 
 
 class UntimedRows:
-    """Takes times out of the rows of a capture with packets that have none.
+    """Clears times in the rows of a capture that has packets without a timestamp.
 
-    Frames come before the rows that name them, so that their numbers are known.
+    Rows of frames are cleared before rows that refer to them, which need the frames' numbers.
     """
 
     def __init__(self, packets: UntimedPackets) -> None:
@@ -51,7 +51,7 @@ class UntimedRows:
         self._frames = NumberRanges()
 
     def cleared(self, blocks: list[TableBlock]) -> list[TableBlock]:
-        """The blocks, without times that nobody measured; the same ones where all are known."""
+        """The blocks, with times null that were not captured; unchanged if all were captured."""
         if self._packets:
             for block in blocks:
                 self._clear(block)
@@ -75,7 +75,7 @@ class UntimedRows:
             _apply(rule, block, self._frames)
 
     def _clear_connections(self, block: TableBlock) -> None:
-        """While no packet had a time, no duration is known either."""
+        """Set durations to null as long as no packet had a timestamp."""
         if not self._packets.has_time:
             for name in _OF_CONNECTIONS:
                 if name in block.columns:
@@ -83,7 +83,7 @@ class UntimedRows:
 
 
 def _apply(rule: TimeRule, block: TableBlock, without_timestamp: NumberRanges) -> np.ndarray:
-    """Null the rule's columns in a block; returns which rows it met."""
+    """Set the rule's columns in a block to null; return bool[rows], which rows it matched."""
     is_without_timestamp = np.zeros(block.rows, bool)
     for name in rule.numbers:
         numbers = block.columns.get(name)

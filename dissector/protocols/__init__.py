@@ -1,7 +1,7 @@
 """The protocols that are decoded: a closed list, in the order in which content is tried.
 
-A protocol is a folder of its name whose module `spec` has a ProtocolSpec. It is loaded when it is
-first asked for: names alone are known without.
+A protocol is a folder of its name whose module `spec` has a ProtocolSpec. The module is imported on
+first use; PROTOCOL_NAMES needs no import.
 """
 
 from functools import cache
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     PROTOCOLS: Specs
 
 PROTOCOL_NAMES: Final = ("pulsar", "cursus")
-# Those whose consumers grant permits, and whose frames have checksums.
+# Protocols whose consumers grant permits and whose frames have checksums.
 GRANTING: Final = frozenset(("pulsar",))
 
 
@@ -24,12 +24,12 @@ def _specs() -> "dict[str, ProtocolSpec]":
 
 
 def spec_of(name: str | None) -> "ProtocolSpec | None":
-    """The protocol of a name; None for any other text."""
+    """The protocol of a name; None for an unknown name."""
     return _specs().get(name or "")
 
 
 def __getattr__(name: str) -> Any:
-    """PROTOCOLS, which takes the time to load them all."""
+    """PROTOCOLS, on first use, as it imports all of them."""
     if name == "PROTOCOLS":
         return tuple(_specs().values())
     raise AttributeError(name)

@@ -1,4 +1,4 @@
-"""The columns of frames: what every protocol fills, facts read and the lake stores."""
+"""The columns of frames: protocols fill them, facts read them, the lake stores them."""
 
 import enum
 from collections.abc import Iterator
@@ -36,33 +36,31 @@ NAME_SOURCE_NAMES: Final = tuple(NAME_SOURCES)
 
 
 class FrameEvent(enum.IntEnum):
-    """Rows that are no frames but events between frames: `command` holds one of these, frame_no is
-    null. They stand in the frame columns so that facts see them in their place, and are the rows of
-    the table `events`."""
+    """Events between frames: `command` has one of these, frame_no is null. They are rows of the
+    frame columns, so that facts see them in order, and the rows of the table `events`."""
 
     GAP = -102  # bytes of this direction are missing here (frame_bytes: how many)
-    SKIPPED = -103  # bytes were there but no frame was found in them
+    SKIPPED = -103  # captured bytes in which no frame was found
     FIN = -104  # this direction is complete
-    CLOSE = -105  # the connection is over; `status` holds stream.columns.ENDED_*
+    CLOSE = -105  # the connection ended; `status` has stream.columns.ENDED_*
 
 
 class Lifecycle(enum.IntEnum):
-    """What a frame does to the producer or consumer it is about (`subject_*`), set by
-    the registry."""
+    """The effect of a frame on its producer or consumer (`handle_*`), set by the registry."""
 
     NONE = 0
     OPENING = 1  # PRODUCER or SUBSCRIBE opened a new incarnation
     REPEATED = 2  # PRODUCER or SUBSCRIBE for an id that is open: no new incarnation
-    READY = 3  # the success that makes it usable
+    READY = 3  # the success that answers the opening
     INTERIM = 4  # PRODUCER_SUCCESS with producer_ready false
-    REFUSED = 5  # the error that answers its opening
-    CLOSING_BY_CLIENT = 6  # CLOSE_* (or UNSUBSCRIBE) of the client; answer to come
-    CLOSED_BY_CLIENT = 7  # the success that answers it
+    REFUSED = 5  # the error that answers the opening
+    CLOSING_BY_CLIENT = 6  # CLOSE_* (or UNSUBSCRIBE) of the client, not answered yet
+    CLOSED_BY_CLIENT = 7  # the success that answers CLOSING_BY_CLIENT
     CLOSED_BY_BROKER = 8  # CLOSE_* of the broker
 
 
 class FramingColumns(Bundle):
-    """What the framing sets; see FrameColumns."""
+    """The columns that the framing sets; see FrameColumns."""
 
     connection_id: Int64Array
     endpoint_index: Int64Array
@@ -86,7 +84,7 @@ class FramingColumns(Bundle):
 
 
 class _ReadColumns(FramingColumns):
-    """What code reads by name, beside those; see FrameColumns."""
+    """Further columns that code reads by name; see FrameColumns."""
 
     # -- fields of the wire
     request_id: Int64Array
@@ -133,7 +131,7 @@ class _ReadColumns(FramingColumns):
     schema_version_hex_at: Int64Array
     schema_version_hex_bytes: Int64Array
     # -- text: codes of the name table
-    wire_topic: Int64Array  # as this frame says it
+    wire_topic: Int64Array  # the frame's own field
     wire_subscription: Int64Array
     wire_producer_name: Int64Array  # command's, else metadata's
     wire_consumer_name: Int64Array
@@ -194,7 +192,7 @@ class _ReadColumns(FramingColumns):
 
 
 def _others() -> Iterator[str]:
-    """Columns of the table frames that are fields of the wire which no code reads by name."""
+    """Columns of the table `frames` that are wire fields and that no code reads by name."""
     for column in TABLE.columns:
         cells = (f"{column.name}_at", f"{column.name}_bytes")
         if column.wire.paths and not {column.name, *cells} & {*_ReadColumns._fields}:
@@ -205,19 +203,18 @@ class FrameColumns(_ReadColumns, more=tuple(_others())):
     """Frames of one block in order of release; every column is int64[rows] and null is NULL.
 
     All columns are the rows of one matrix (`new_frame_columns`), so that a column plan can write
-    by column number. All is null until somebody sets it.
+    by column number. Every cell is null until it is set.
 
-    Set by the framing: FramingColumns. side is 0 or 1 as in the streams; direction DIRECTION_NAMES;
-    protocol: index in PROTOCOLS; command: the protocol's own number (Pulsar: BaseCommand.type), an
-    FrameEvent, or null where the type was not seen; status STATUS_NAMES; retransmitted 0 or 1;
-    frame_no null on events. source 0: input buffer, 1: the stream's heap, 2: the packets' side
-    buffer, 3: the framing's arena; data_offset: the frame's first byte there; data_bytes: bytes of
-    it that are there, from its start on (= frame_bytes if complete; a cut frame has its readable
-    head only).
+    Set by the framing: FramingColumns. endpoint_index is 0 or 1 as in the streams; direction
+    DIRECTION_NAMES; protocol: index in PROTOCOLS; command: the protocol's own number (Pulsar:
+    BaseCommand.type), a FrameEvent, or null if the type was not captured; status STATUS_NAMES;
+    retransmitted 0 or 1; frame_no null on events. source 0: input buffer, 1: the stream's heap, 2:
+    the packets' side buffer, 3: the framing's arena; data_offset: the frame's first byte there;
+    data_bytes: its captured bytes from its start on (= frame_bytes if complete).
 
-    Fields with text: *_at and *_bytes are spans in the same source; topic, subscription, names and
-    such are codes of the capture's name table. What the table frames shows has the name that it has
-    there; everything else is for facts.
+    Fields with text: *_at and *_bytes are spans in the same source; topic, subscription and names
+    are codes of the capture's name table. Columns of the table `frames` have the same names here;
+    all others are for facts.
     """
 
 

@@ -1,4 +1,4 @@
-"""Notices about frames: time and place are those of the frame."""
+"""Notices about frames, with the frame's time and position."""
 
 from typing import Final
 
@@ -7,8 +7,7 @@ from dissector.limits import NULL
 from dissector.notice_rows import Notice, Notices, add_row
 from dissector.protocols.columns import FrameColumns
 
-# The columns of a frame that a notice about it takes over, in the order of the notice's fields
-# behind `kind`.
+# The columns of a frame that are copied to a notice, in the order of its fields behind `kind`.
 PLACE_COLUMNS: Final = (
     "last_ts_ns",
     "connection_id",
@@ -31,7 +30,7 @@ def notice_at(
 def note_frame(
     notices: Notices, kind: int, frames: FrameColumns, row: int, value: int, value2: int
 ) -> None:
-    """Add a notice about the frame in a row; the caller has seen to the room."""
+    """Add a notice about the frame in a row; the caller has reserved room."""
     at, rows = add_row(notices, kind), notices.rows
     rows.ts_ns[at] = frames.last_ts_ns[row]
     rows.connection_id[at] = frames.connection_id[row]

@@ -12,13 +12,13 @@ from dissector.protocols import columns as protocols_columns
 from dissector.protocols.interface import FrameBlock, Sources
 from dissector.schemas import TABLES
 
-# Frame columns that are table columns as they are.
+# Frame columns that are unchanged in the table.
 PLAIN: Final = tuple(
     column.name
     for column in TABLES["frames"].columns
     if column.type in ("bigint", "boolean") and column.name in protocols_columns.COLUMN_NUMBER
 )
-# Frame columns whose numbers are indexes into our own lists of words.
+# Frame columns with indexes into fixed lists of words.
 WORDS: Final = {
     "direction": protocols_columns.DIRECTION_NAMES,
     "status": protocols_columns.STATUS_NAMES,
@@ -29,7 +29,7 @@ WORDS: Final = {
 
 @kernel
 def _find_live(matrix: Int64Array, columns: Int64Array, rows: Int64Array, live: Int64Array) -> int:
-    """Write the indexes in `columns` of those that have a value in any row; returns how many."""
+    """Write to `live` the indexes in `columns` of columns with any value; return how many."""
     count = 0
     for index in range(len(columns)):
         cells = matrix[columns[index]]
@@ -59,7 +59,7 @@ def _pick(matrix: Int64Array, columns: Int64Array, rows: Int64Array, out: Int64A
 
 @kernel
 def _find_filled(matrix: Int64Array, count: int, filled: Int64Array) -> None:
-    """filled[column] = 1 where a column holds anything but null in its first `count` rows."""
+    """filled[column] = 1 if a column has a value in its first `count` rows, else 0."""
     for column in range(len(matrix)):
         row = 0
         while row < count and matrix[column, row] == NULL:
@@ -68,7 +68,7 @@ def _find_filled(matrix: Int64Array, count: int, filled: Int64Array) -> None:
 
 
 def filled_columns(bundle: Bundle, count: int) -> dict[str, Int64Array]:
-    """Copies of the first `count` rows of a bundle's columns, all that are null left out."""
+    """Copies of the first `count` rows of a bundle's columns, without columns that are all null."""
     filled = np.zeros(len(bundle.matrix), np.int64)
     _find_filled(bundle.matrix, count, filled)
     columns = zip(type(bundle)._fields, filled.tolist(), bundle.matrix[:, :count], strict=True)
@@ -76,7 +76,7 @@ def filled_columns(bundle: Bundle, count: int) -> dict[str, Int64Array]:
 
 
 def picked(block: FrameBlock, numbers: Int64Array, rows: Int64Array) -> dict[int, Int64Array]:
-    """Copies of a block's columns by index in `numbers`, but for those that are null in all rows.
+    """Copies of a block's columns by index in `numbers`, without columns that are all null.
 
     Args:
         numbers: int64[], column numbers. rows: int64[], rising.
@@ -129,10 +129,10 @@ def _copy_spans(
 def copied_spans(
     block: FrameBlock, rows: Int64Array, at: str, size: str, is_hex: bool = False
 ) -> Spans | None:
-    """Text of chosen rows, copied out of the buffers; None if no row has any.
+    """Texts of chosen rows, copied out of the buffers; None if no row has any.
 
     Args:
-        at, size: names of the frame columns that hold the spans.
+        at, size: names of the frame columns with the spans.
     """
     columns = picked(
         block,
@@ -151,11 +151,11 @@ def copied_spans(
 
 
 def with_copies(block: FrameBlock, rows: Int64Array, source: int) -> FrameBlock:
-    """A block that was not read yet, with copies in the place of some frames' bytes.
+    """A block in which the bytes of some frames are copies; it must not have been read yet.
 
     Args:
-        rows: rows of the block; those that are events have no bytes.
-        source: which of the sources the copies are from now on; only the rows may lie in it.
+        rows: rows of the block; events among them are ignored.
+        source: number of the source that the copies replace; no other row may be in it.
     """
     frames, sources = block.frames, list(block.sources)
     rows = rows[frames.frame_no[rows] != NULL]

@@ -1,7 +1,7 @@
-"""What a protocol must provide to be dissected: callbacks for the framing, and facts.
+"""What a protocol must provide: callbacks for the framing, and a decoder.
 
-A protocol is a folder beside this file and one word in `protocols.PROTOCOL_NAMES`. It knows nothing
-of packets: it sees frames, and events between them, in the order of release.
+A protocol is a folder beside this file and one word in `protocols.PROTOCOL_NAMES`. It handles no
+packets: it sees frames, and events between them, in the order of release.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,8 +22,8 @@ from dissector.protocols.pseudonyms import Pseudonyms
 # Signatures of the callbacks, in the compiler's words.
 CHECK_SIGNATURE = "int64(uint8[::1], int64, int64, int64, int64, int64)"
 SPAN_SIGNATURE = "int64(uint8[::1], int64, int64)"
-# Bytes that are gathered before a header that straddles ranges is looked at again; no protocol
-# needs more to tell a header.
+# Bytes that are collected before a header that spans ranges is checked again; no protocol needs
+# more to check a header.
 HEADER_WINDOW: Final = 64
 _NS_PER_MS: Final = 1_000_000
 
@@ -52,7 +52,7 @@ PROXY_LEG: Final = "broker"  # from the proxy to the broker
 
 
 class ConnectionFacts(NamedTuple):
-    """What its frames say of a connection as a whole; None where they say nothing.
+    """Facts about a connection as a whole, from its frames; None where they have none.
 
     leg: CLIENT_LEG or PROXY_LEG.
     twin_connection_id: the pair's other connection.
@@ -70,7 +70,7 @@ class ConnectionFacts(NamedTuple):
 
 @dataclass(frozen=True)
 class DecoderOptions(Options):
-    """All options, for the facts of one protocol. protocol_number: index in PROTOCOLS."""
+    """All options, for the decoder of one protocol. protocol_number: index in PROTOCOLS."""
 
     protocol_number: int = 0
 
@@ -81,7 +81,7 @@ class DecoderOptions(Options):
 
 
 class Related(NamedTuple):
-    """Rows that closed in a block, and notices of what frames have to do with each other."""
+    """Rows that closed in a block, and notices about relations between frames."""
 
     rows: list[TableBlock]
     notices: NoticeLog | None = None
@@ -89,9 +89,9 @@ class Related(NamedTuple):
 
 @dataclass
 class Decoded:
-    """What the first stage found out about a block, for the later ones; protocols add to it.
+    """The results of a block's first stage, for the later ones; protocols add fields.
 
-    rows: of other tables than `frames`, that closed there.
+    rows: closed rows of tables other than `frames`.
     """
 
     rows: list[TableBlock]
@@ -102,24 +102,24 @@ class ProtocolDecoder(Protocol):
 
     A block of frames goes through four stages (`dissection.frame_stages`):
 
-    advance: fills the field columns of the protocol's own rows in place; what it returns is handed
-        to the others as `decoded`.
-    pair: fills columns that other frames tell, and gives rows that closed with that.
-    read: gives rows that take reading what frames hold; then `frame_columns` names the columns of
+    advance: fills the field columns of the protocol's own rows in place; returns `decoded`, which
+        is passed to the other stages.
+    pair: fills columns that depend on other frames; returns the rows that closed.
+    read: returns the rows that need the frames' bytes; then `frame_columns` returns the columns of
         the table `frames` for chosen rows.
-    relate: gives the rows of what frames have to do with each other, beside `read`.
+    relate: returns the rows about relations between frames, in parallel with `read`.
 
-    Each stage takes the blocks in order, in a thread, beside the other stages of the blocks before
-    and behind: no two of them touch the same memory, but for `read` with `frame_columns`; what a
-    later one needs of an earlier one is in `decoded`. `pair` and `relate` read the block's columns,
-    never the bytes behind them; `relate` writes columns that it alone reads.
+    Each stage handles the blocks in order, in one thread, in parallel with other stages of earlier
+    and later blocks: no two stages use the same memory, except `read` and `frame_columns`; a later
+    stage gets values of an earlier one in `decoded`. `pair` and `relate` read the block's columns,
+    never the bytes behind them; `relate` writes columns that no other stage reads.
 
-    When no block is in any stage: `connection_facts` says by connection what is known of those that
-    are over, if anything, and forgets them, `open_facts` what is known by now; `repeated` tells the
-    connections that are known by now to repeat another one's facts, the proxy's leg of a pair, and
-    not yet over; `drain_hidden` tells how many texts that no column but `detail` shows held a
-    secret since it was asked last, and their bytes; `finish` closes what is open; `open_rows` gives
-    the rows that it would give now, and changes nothing.
+    Called while no block is in any stage: `connection_facts` returns the facts of closed
+    connections and drops their state; `open_facts` returns the facts so far; `repeated` returns the
+    open connections whose facts repeat another one's, the proxy's side of a pair; `drain_hidden`
+    returns the number and bytes of texts with secrets since its last call that only `detail` shows;
+    `finish` closes all open rows; `open_rows` returns the rows that `finish` would return now, and
+    changes nothing.
     """
 
     notices: NoticeLog
@@ -150,12 +150,12 @@ class ProtocolDecoder(Protocol):
 
 
 class AnonymizerKeys(NamedTuple):
-    """What anonymous bytes follow from.
+    """The keys and options of an anonymizer.
 
     noise: 16 bytes.
-    pseudonyms: other names.
+    pseudonyms: replace names.
     keeps_names: names stay.
-    hidden: makes noise of bytes, as many.
+    hidden: returns noise of equal length for bytes.
     """
 
     noise: bytes
@@ -165,11 +165,11 @@ class AnonymizerKeys(NamedTuple):
 
 
 class FrameAnonymizer(Protocol):
-    """Makes frames of one protocol anonymous.
+    """Anonymizes frames of one protocol.
 
-    repacked, given_up: compressed batches that were made anew at their length, and those that are
-        noise because they could not be.
-    nameless: of the first those without room for a name.
+    repacked, given_up: compressed batches that were compressed again at their length, and batches
+        that did not fit and became noise.
+    nameless: repacked batches whose names were removed to make them fit.
     """
 
     repacked: int
@@ -177,11 +177,11 @@ class FrameAnonymizer(Protocol):
     nameless: int
 
     def frames(self, data: ByteArray, bounds: Int64Array, packed: Sequence[bool]) -> None:
-        """Treat frames in place.
+        """Anonymize frames in place.
 
         Args:
-            bounds: int64[3, frames], starts, rising; announced sizes; ends of what is there.
-            packed: of each, whether its body is compressed.
+            bounds: int64[3, frames], starts, rising; announced sizes; ends of the captured bytes.
+            packed: by frame, whether its body is compressed.
         """
 
 
@@ -200,21 +200,20 @@ def _as_hidden(frame: bytes, hidden: bytes) -> bytes:
 class ProtocolSpec(NamedTuple):
     """A protocol.
 
-    ports: hints, content decides.
-    check, prove, one_way, announced_limit: plain functions that are compiled as callbacks (see
+    ports: hints; the content decides.
+    check, prove, one_way, announced_limit: plain functions that are compiled as callbacks, see
         `protocols.framing.Callbacks`.
-    prove: 1 right checksum, 0 none, -1 wrong).
-    new_facts: makes the facts of a capture.
-    commands: the names of all.
-    secret_spans: where the secrets of a frame are, or of what there is of it from its beginning on
-        (is_packed: its body is compressed).
-    suspicious: which of many frames can have such spans, all that do, hardly one that does not, as
-        bool[frames]. Of bytes and bounds as of `FrameAnonymizer`, of frames that are whole.
-    mended: a frame with its secrets hidden, its sums as right as before.
-    new_anonymizer: without one frames become noise.
+    new_facts: returns the decoder of a capture.
+    commands: names of all commands.
+    secret_spans: (frame, is_packed) -> byte ranges of secrets in a frame, which may be cut;
+        is_packed: its body is compressed.
+    suspicious: bool[frames], which of many whole frames may have such ranges: all that do, and
+        hardly any other. Data and bounds as of `FrameAnonymizer`.
+    mended: (frame, hidden) -> the hidden frame with its checksums as right or wrong as before.
+    new_anonymizer: None if frames become noise.
     packed_codecs: compressions of whole bodies.
-    is_ordered: answers belong to requests by their order alone, so that each frame counts.
-    words: what its users call what texts say in Pulsar's words.
+    is_ordered: answers are paired with requests by order alone, so every frame counts.
+    words: by Pulsar's word in our texts, the word of this protocol's users.
     """
 
     name: str
@@ -234,12 +233,12 @@ class ProtocolSpec(NamedTuple):
     words: Mapping[str, str] = MappingProxyType({})
 
     def hide_secrets(self, frame: bytes, is_packed: bool) -> bytes:
-        """A frame, or what there is of it from its beginning on, with its secrets as `*`."""
+        """A frame, which may be cut, with its secrets replaced by `*`."""
         spans = self.secret_spans(frame, is_packed)
         return self.mended(frame, masked(frame, spans)) if spans else frame
 
     def may_hold_secrets(self, data: ByteArray, bounds: Int64Array, packed: Any) -> np.ndarray:
-        """Which frames are worth a search, bool[frames]; those that are whole are told at once.
+        """bool[frames], which frames must be searched for secrets; whole ones are tested at once.
 
         Args:
             bounds, packed: see `FrameAnonymizer`.

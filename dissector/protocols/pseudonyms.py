@@ -1,15 +1,15 @@
-"""Names in the place of names, of equal length: the same name is always the same other one.
+"""Pseudonyms of equal length for names: a name always has the same pseudonym.
 
-A word, letters and digits without anything between them, becomes another word: small letters
-become small ones, capitals capitals, digits digits, characters of two, three and four bytes such
-ones. What stands between words stays, so a topic's name still reads as one. A word follows from a
-keyed hash of the one that it stands for, which nothing turns back; where there are few words of a
-kind and length, two would meet, and the later one takes the next that is free, in steps of its own.
-So different words stay different, up to `limits.MAX_PSEUDONYMS` short ones of a run. Which one of
-two gives way depends on which comes first, else all follows from the key.
+A word, a run of letters and digits, becomes another word: small letters become small ones, capitals
+capitals, digits digits, and characters of two, three and four bytes others of that size. Characters
+between words stay, so a topic's name still looks like one. The new word is derived from a keyed
+hash of the old one, which cannot be inverted. Few words of a kind and length may collide: then the
+later one gets the next free word, in steps of its own. So different words stay different, up to
+`limits.MAX_PSEUDONYMS` short ones of a run. Only the winner of a collision depends on the order of
+words; all else depends on the key alone.
 
-Parts of names that say what something is stay: `persistent://`, `-partition-3`, `-DLQ`, `-RETRY`,
-`pulsar.repl.`, the scheme and port of a URL.
+Parts of names that tell the kind of a thing stay: `persistent://`, `-partition-3`, `-DLQ`,
+`-RETRY`, `pulsar.repl.`, the scheme and port of a URL.
 """
 
 import hashlib
@@ -20,18 +20,18 @@ from typing import Final
 
 from dissector.limits import MAX_PSEUDONYMS
 
-_KNOWN: Final = 1 << 16  # names that are remembered
-_FEW: Final = 1 << 62  # words of a kind and length: of more, no two meet
-_STEP: Final = 2 * 3 * 5 * 13  # numbers of words have no other factors
-_ANYTHING: Final = "surrogateescape"  # a byte of no character is one of its own
+_KNOWN: Final = 1 << 16  # cached names
+_FEW: Final = 1 << 62  # words of a kind and length: with more of them, no two collide
+_STEP: Final = 2 * 3 * 5 * 13  # all prime factors of the numbers of words
+_ANYTHING: Final = "surrogateescape"  # an invalid byte is a character of its own
 _SURROGATES: Final = range(0xD800, 0xE000)
 _ESCAPED: Final = range(0xDC80, 0xDD00)
-# Kinds of characters: the first one, and how many there are.
+# Kinds of characters: the first one, and their number.
 _KINDS: Final = (
     *((0x10000, 0x100000), (0x800, 0xF800 - len(_SURROGATES)), (0x80, 0x780)),
     *((ord("a"), 26), (ord("A"), 26), (ord("0"), 10)),
 )
-# A word of more characters is several.
+# Longer runs are several words.
 _WORD: Final = re.compile("[0-9A-Za-z\x80-\U0010ffff]{1,128}")
 _NAME: Final = re.compile(
     rb"(?P<kind>(?:pulsar\.repl\.)?+(?:(?:non-)?+persistent://)?+)"
@@ -54,7 +54,7 @@ def _kind_of(sign: str) -> tuple[int, int]:
 
 
 def _word_at(number: int, kinds: list[tuple[int, int]]) -> str:
-    """The word of so many that has a number."""
+    """The word with a number among all words of these kinds of characters."""
     signs = []
     for first, count in kinds:
         code = first + number % count
@@ -65,21 +65,21 @@ def _word_at(number: int, kinds: list[tuple[int, int]]) -> str:
 
 
 class Pseudonyms:
-    """Names under a key.
+    """Pseudonyms under a key.
 
-    name: the pseudonym of a name. words: a text with all its words replaced.
+    name: name -> its pseudonym. words: text -> the text with all its words replaced.
     """
 
     def __init__(self, key: bytes) -> None:
         self._key = key
-        self._taken: dict[str, str] = {}  # a word that stands for another one -> that one
+        self._taken: dict[str, str] = {}  # pseudonym -> word
         self.name = lru_cache(_KNOWN)(self._name)
         self.words = lru_cache(_KNOWN)(self._words)
         self._word = lru_cache(_KNOWN)(self._new_word)
 
     @property
     def is_full(self) -> bool:
-        """Whether there are so many short words that further ones are not kept apart."""
+        """Whether the bound of short words is reached, so that further ones may collide."""
         return len(self._taken) >= MAX_PSEUDONYMS
 
     def _name(self, name: bytes) -> bytes:
@@ -96,21 +96,21 @@ class Pseudonyms:
 
     def _new_word(self, word: str) -> str:
         kinds = [_kind_of(sign) for sign in word]
-        most = math.prod(count for _, count in kinds)
+        word_count = math.prod(count for _, count in kinds)
         hashed = hashlib.shake_256(self._key + word.encode("utf-8", _ANYTHING))
-        # 24 bits of a character, which has at most 2^20 others.
+        # 24 bits per character, which has at most 2^20 alternatives.
         digest = hashed.digest(12 + 3 * len(word))
         number, step = int.from_bytes(digest[4:], "big"), int.from_bytes(digest[:4], "big")
-        if most > _FEW:
-            return _word_at(number % most, kinds)
-        for turn in range(2 * most):
-            made = _word_at((number + turn * (_STEP * step + 1)) % most, kinds)
-            is_for = self._taken.get(made)
-            # Itself it stays only where all others are taken.
-            if is_for is None and (made != word or turn >= most):
+        if word_count > _FEW:
+            return _word_at(number % word_count, kinds)
+        for turn in range(2 * word_count):
+            candidate = _word_at((number + turn * (_STEP * step + 1)) % word_count, kinds)
+            is_for = self._taken.get(candidate)
+            # A word is its own pseudonym only if all others are used.
+            if is_for is None and (candidate != word or turn >= word_count):
                 if not self.is_full:
-                    self._taken[made] = word
-                return made
+                    self._taken[candidate] = word
+                return candidate
             if is_for == word:
-                return made
-        return made
+                return candidate
+        return candidate

@@ -1,8 +1,8 @@
-"""Sentences of brokers with other words in the place of names.
+"""Replace the names in error texts of brokers.
 
-Which words are names is not said, so it is turned round: a word stays if it is one that brokers
-use to say what is wrong. What is put together with signs (`orders-eu`, `10.0.0.1:6650`, what stands
-between quotes) is a name, whatever its parts are, and numbers are part of one.
+Names are not marked, so only words that brokers use in error texts stay. Words joined by signs
+(`orders-eu`, `10.0.0.1:6650`) or between quotes are a name, whatever the parts are; a number is
+part of one.
 """
 
 import re
@@ -57,12 +57,12 @@ _TEXT_OF_PROGRAMS: Final = """
     exclusive shared failover key t z gmt utc
 """
 _WORDS: Final = frozenset(word.encode() for word in _TEXT.split())
-# What programs call themselves, their methods and algorithms.
+# Names of programs, methods and algorithms.
 _PROGRAMS: Final = frozenset(word.encode() for word in _TEXT_OF_PROGRAMS.split())
 _CODES: Final = re.compile(rb"[A-Z][A-Z_]{2,40}|[a-z]+(?:_[a-z]+)+")
 _CLASS: Final = re.compile(rb"(?:org\.apache|java|javax|io\.netty)\.[\w.$]+")
 _MODES: Final = frozenset((b"Exclusive", b"Shared", b"Failover", b"Key_Shared", b"no-schema"))
-# A run of letters with the signs that names have inside; anything else stands between such.
+# A run of letters and the signs that occur in names; all other characters separate runs.
 _RUN: Final = re.compile(rb"[^\s\"'`()\[\]{}<>,;=|]+")
 _CAMEL: Final = re.compile(rb"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _LETTERS: Final = re.compile(rb"(?:[A-Za-z]|[0-9]+[A-Za-z]|[\x80-\xff])+")
@@ -71,7 +71,7 @@ _QUOTES: Final = b"\"'`"
 
 
 class Sentences:
-    """Treats sentences under the key of pseudonyms.
+    """Anonymizes sentences with pseudonyms.
 
     Args:
         has_codes: words in capitals and joined_words are the protocol's own and stay.
@@ -82,7 +82,7 @@ class Sentences:
         self._has_codes = has_codes
 
     def anonymized(self, text: bytes) -> bytes:
-        """The sentence, as long as before."""
+        """The anonymized sentence, of equal length."""
         text = masked(text, secrets(text))
         out = bytearray(text)
         for match in _RUN.finditer(text):
@@ -95,8 +95,8 @@ class Sentences:
         return bytes(out)
 
     def version(self, text: bytes) -> bytes:
-        """What a program calls itself, or a method, as long as before: known words stay, and what
-        is no word."""
+        """The anonymized name of a program or method, of equal length: known words stay, and all
+        characters that are no letters."""
         text = masked(text, secrets(text))
         return _LETTERS.sub(
             lambda match: match[0] if _is_program(match[0]) else self._names.words(match[0]), text

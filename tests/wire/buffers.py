@@ -12,11 +12,11 @@ from dissector.protocols.framing.buffers import (
     begin_buffer,
     drop_bytes,
     reserve,
-    searched,
+    search_view,
 )
 from dissector.protocols.framing.connection_table import allocate_connection
 from dissector.protocols.framing.range_pool import BufferedRanges
-from dissector.protocols.framing.resync import Rule, Searched
+from dissector.protocols.framing.resync import Rule, SearchView
 from dissector.protocols.framing.row_output import Callbacks, PassContext
 from dissector.protocols.framing.state import FramingState, grown_pools, new_state
 from dissector.protocols.interface import CHECK_SIGNATURE, SPAN_SIGNATURE, ProtocolSpec
@@ -77,15 +77,17 @@ class Held:
         """Forget the first bytes."""
         drop_bytes(self.context(), self.direction_index, count)
 
-    def searched(self) -> Searched:
+    def search_view(self) -> SearchView:
         """As a search sees it."""
-        plain = getattr(searched, "py_func", searched)  # no kernel that Python calls gives arrays
-        contents: Searched = plain(self.state, self.direction_index, 0)
-        return contents
+        plain = getattr(
+            search_view, "py_func", search_view
+        )  # no kernel that Python calls gives arrays
+        view: SearchView = plain(self.state, self.direction_index, 0)
+        return view
 
     def cell(self, number: int) -> int:
         """A cell of its search."""
-        return int(self.searched().search[number])
+        return int(self.search_view().search[number])
 
     def rule(self, is_final: int = 0, is_open: int = 0, skipped: int = 0) -> Rule:
         """How its frames are judged."""
@@ -94,7 +96,7 @@ class Held:
     @property
     def data(self) -> bytes:
         """Its bytes."""
-        return self.searched().data.tobytes()
+        return self.search_view().data.tobytes()
 
     def rows(self, *names: str) -> list[tuple[int, ...]]:
         """Fields of its ranges, in order."""

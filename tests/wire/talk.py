@@ -184,11 +184,11 @@ class Passes:
 
     def advance(self, block: Any) -> None:
         frames, rows, ids, words, names, sources, _ = block
-        said = self._registry.read_said(frames, rows, sources)
-        run = self._registry.begin(rows, names, said)
+        raw_values = self._registry.read_raw_values(frames, rows, sources)
+        context = self._registry.begin(rows, names, raw_values)
         texts = self._exchanges.read_texts(frames, rows, sources)
-        exchanges = self._exchanges.pair_named(frames, rows, texts, names, run, self._notices)
-        self._keep(self._registry.closed(rows, run, self._notices))
+        exchanges = self._exchanges.pair_named(frames, rows, texts, names, context, self._notices)
+        self._keep(self._registry.closed(rows, context, self._notices))
         self._keep(exchanges)
         self._keep(self.consumption.advance(frames, rows, ids, words, names, self._notices))
 

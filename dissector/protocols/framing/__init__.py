@@ -1,4 +1,4 @@
-"""Stream bytes to frames: which protocol, where frames begin, who is the client."""
+"""Split stream bytes into frames: find the protocol, the frames' starts and the client."""
 
 from dissector.protocols.framing.assembly import Framing, FramingOptions
 from dissector.protocols.framing.connection_table import find_connections

@@ -1,7 +1,7 @@
-"""The framing of a capture: the splitting kernel, and what it needs of Python: room, and names.
+"""The framing of a capture: calls the splitting kernel, grows its arrays, reads names.
 
-The kernel (`splitting`) returns where it has no room to go on. All decisions are its own, and
-depend on the ranges alone, never on how they were grouped.
+The kernel (`splitting`) returns when an array is full. It decides everything itself, by the ranges
+alone and never by how they were grouped into blocks.
 """
 
 from typing import Any
@@ -35,12 +35,12 @@ class Framing:
 
     Args:
         specs: the protocols, in order of recognition.
-        sink: takes each block of frames while its bytes are valid.
+        sink: is called with each block of frames while its bytes are valid.
 
     proxied, server_names, broker_ports: see `detection.Detection`.
 
     Raises:
-        ValueError: there are more protocols than a byte that is searched has marks for.
+        ValueError: there are more protocols than the marks of a searched byte have bits for.
     """
 
     def __init__(self, specs: Specs, sink: FrameSink, options: FramingOptions) -> None:
@@ -53,7 +53,7 @@ class Framing:
         self._calls = prepacked(Callbacks(check, prove, one_way, limit))
         self._output = FrameOutput(sink, options.hash_key, len(specs))
         self._detection = Detection(specs, options)
-        self._detection.instruct(self.state)
+        self._detection.apply_options(self.state)
         self.proxied, self.server_names = self._detection.proxied, self._detection.server_names
         self.broker_ports = self._detection.broker_ports
         self.notices = NoticeLog()
@@ -62,13 +62,13 @@ class Framing:
 
     @property
     def state(self) -> FramingState:
-        """What is known of connections and directions, by row."""
+        """The kernel's state of connections and directions, by row."""
         return self._output.state
 
     def advance(
         self, ranges: RangeColumns, rows: int, sources: tuple[ByteArray, ByteArray, ByteArray]
     ) -> None:
-        """Take a block of ranges; frames go to the sink as blocks fill up."""
+        """Split a block of ranges; each full block of frames goes to the sink."""
         self._output.sources = sources
         self.state.counters[[framing_state.COUNTER_CURSOR, framing_state.COUNTER_POSITION]] = 0
         status = SplitStatus.FULL
@@ -98,16 +98,16 @@ class Framing:
         return SplitStatus(status)
 
     def _reserve(self, ranges: RangeColumns) -> None:
-        """More room for bytes in the arena; at the bound the frame that wants it is given up.
+        """Grow the arena; at its bound, cut the unfinished frame that needs the room.
 
-        What was gathered of it comes out as cut, and the next frame is found by its length.
+        Its buffered bytes are emitted as a cut frame; its length tells where the next one begins.
         """
         needed = int(self.state.counters[framing_state.COUNTER_ARENA_NEEDED])
         self._output.grow_arena(needed)
         state, directions = self.state, self.state.directions
-        is_again = state.counters[framing_state.COUNTER_AGAIN] != ABSENT
-        row = 0 if is_again else int(state.counters[framing_state.COUNTER_CURSOR])
-        of_range: RangeColumns = state.again if is_again else ranges
+        is_requeued = state.counters[framing_state.COUNTER_REQUEUED] != ABSENT
+        row = 0 if is_requeued else int(state.counters[framing_state.COUNTER_CURSOR])
+        of_range: RangeColumns = state.requeued if is_requeued else ranges
         connection_index = int(state.counters[framing_state.COUNTER_CONNECTION])
         direction_index = 2 * connection_index + int(of_range.endpoint_index[row])
         used = int(state.counters[framing_state.COUNTER_ARENA_USED])
@@ -117,13 +117,13 @@ class Framing:
         directions.skip[direction_index] = (
             directions.total[direction_index] - directions.have[direction_index]
         )
-        known, direction = state.connections, 2
-        if known.role[connection_index] == RoleState.DECIDED:
-            direction = int(known.client_endpoint[connection_index] != (direction_index & 1))
+        connections, direction = state.connections, 2
+        if connections.role[connection_index] == RoleState.DECIDED:
+            direction = int(connections.client_endpoint[connection_index] != (direction_index & 1))
         self.notices.note(
             "unfinished_frames_limit",
             ts_ns=int(of_range.ts_ns[row]),
-            connection_id=int(known.connection_id[connection_index]),
+            connection_id=int(connections.connection_id[connection_index]),
             direction=direction,
             packet=int(of_range.packet[row]),
             stream_offset=int(directions.frame_start[direction_index]),
@@ -132,9 +132,9 @@ class Framing:
         )
 
     def _decide_largest(self) -> None:
-        """Large buffers hold too much: those that hold most are decided as they are.
+        """Over the memory limit of large buffers: decide the largest ones by the bytes they hold.
 
-        They are sorted once for each eighth of the bound.
+        The buffers are sorted once for each eighth of the limit.
         """
         limit, eighth = MAX_LARGE_BUFFER_BYTES, MAX_LARGE_BUFFER_BYTES // 8
         pool, directions = self.state.pool, self.state.directions
@@ -146,7 +146,7 @@ class Framing:
         while len(order):
             state, sources = self._output.for_kernel()
             context: Any = PassContext(
-                state, self.state.again, sources, self._output.frames, self._calls, ABSENT
+                state, self.state.requeued, sources, self._output.frames, self._calls, ABSENT
             )
             decided = decide_largest(context, order, limit - eighth)
             order = order[decided:]
@@ -158,17 +158,17 @@ class Framing:
         self.state.pool.counts[LARGE_LIMIT] = max(limit, held + eighth)
 
     def flush(self) -> None:
-        """Hand the frames so far to the sink; afterwards no row points into any buffer."""
+        """Send the frames so far to the sink; afterwards no row points into any buffer."""
         self._output.flush()
 
     def close(self) -> None:
-        """No more ranges come, and no frames go out."""
+        """Refuse further frames: the last range was handled."""
         self._output.close()
 
     def release(self, connections: Int64Array) -> None:
-        """Forget closed connections whose rows are written."""
+        """Free the rows of closed connections whose own table rows are written."""
         release_connections(self.state, connections)
 
     def pending_bytes(self) -> int:
-        """Bytes that the framing holds for unfinished frames and searches."""
+        """Bytes in the arena: unfinished frames, buffers and waiting frames."""
         return int(self.state.counters[framing_state.COUNTER_ARENA_USED])

@@ -1,15 +1,20 @@
-"""What is done to the buffers of directions: begin, add, drop, let go on, give up.
+"""Operations on the buffers of directions: begin, append, drop, requeue, give up.
 
-See `range_pool` for what they are. The caller has seen to rows of the pools (`state.has_rows`).
+`range_pool` says what a buffer is. Callers check first that pools have rows (`state.has_rows`).
 """
 
 from dissector.jit import inlined, kernel
 from dissector.limits import SMALL_BUFFER_BYTES, SMALL_BUFFER_RANGES
 from dissector.protocols.framing import range_pool, row_output, search_state
 from dissector.protocols.framing.first_bytes import TlsRecords, follow_records
-from dissector.protocols.framing.resync import BEGINS_PACKET, Rule, Searched, begin_search
+from dissector.protocols.framing.resync import BEGINS_PACKET, Rule, SearchView, begin_search
 from dissector.protocols.framing.row_output import PassContext
-from dissector.protocols.framing.state import COUNTER_AGAIN, UNDECIDED, DirectionMode, FramingState
+from dissector.protocols.framing.state import (
+    COUNTER_REQUEUED,
+    UNDECIDED,
+    DirectionMode,
+    FramingState,
+)
 from dissector.protocols.interface import HEADER_WINDOW
 from dissector.stream.columns import STARTS_PACKET, RangeKind
 from dissector.tables import ABSENT, allocate_row, give_row
@@ -34,9 +39,9 @@ def search_of(state: FramingState, buffer: int, protocol: int) -> int:
 
 
 @kernel
-def begin_buffer(work: PassContext, direction_index: int) -> int:
-    """A direction gets an empty buffer, which is searched."""
-    pool = work.state.pool
+def begin_buffer(context: PassContext, direction_index: int) -> int:
+    """Give a direction an empty buffer to search; return its row."""
+    pool = context.state.pool
     buffer = allocate_row(pool.free_buffers)
     buffers = pool.buffers
     buffers.matrix[buffer, :] = 0
@@ -44,29 +49,29 @@ def begin_buffer(work: PassContext, direction_index: int) -> int:
     buffers.first_gap[buffer] = buffers.last_gap[buffer] = ABSENT
     buffers.resume_mode[buffer] = SEARCHED
     buffers.next_record[buffer] = -1
-    for protocol in range(len(work.calls.check)):
-        begin_search(pool.searches[search_of(work.state, buffer, protocol)])
-    work.state.directions.buffer[direction_index] = buffer
+    for protocol in range(len(context.calls.check)):
+        begin_search(pool.searches[search_of(context.state, buffer, protocol)])
+    context.state.directions.buffer[direction_index] = buffer
     return buffer
 
 
 @kernel
-def wait_for_peer(work: PassContext, direction_index: int) -> int:
-    """A direction waits for the other one's frames, in a buffer of its own."""
-    directions = work.state.directions
-    buffer = begin_buffer(work, direction_index)
-    work.state.pool.buffers.resume_mode[buffer] = directions.mode[direction_index]
+def wait_for_peer(context: PassContext, direction_index: int) -> int:
+    """Begin a buffer for a direction that waits for its peer's frames; return its row."""
+    directions = context.state.directions
+    buffer = begin_buffer(context, direction_index)
+    context.state.pool.buffers.resume_mode[buffer] = directions.mode[direction_index]
     directions.mode[direction_index] = DirectionMode.HELD
     return buffer
 
 
 @inlined
-def searched(state: FramingState, direction_index: int, protocol: int) -> Searched:
+def search_view(state: FramingState, direction_index: int, protocol: int) -> SearchView:
     """A direction's buffer as a search for a protocol's frames sees it."""
     pool, buffer = state.pool, state.directions.buffer[direction_index]
     buffers = pool.buffers
     at, size = buffers.at[buffer], buffers.size[buffer]
-    return Searched(
+    return SearchView(
         state.arena[at : at + size],
         state.marks[at : at + size],
         pool.searches[search_of(state, buffer, protocol)],
@@ -79,12 +84,12 @@ def searched(state: FramingState, direction_index: int, protocol: int) -> Search
 
 
 @inlined
-def rule_of(work: PassContext, direction_index: int, protocol: int, is_final: int) -> Rule:
-    """How the frames of a direction are judged. is_final: no byte of it will follow."""
-    state, connection_index = work.state, direction_index >> 1
+def rule_of(context: PassContext, direction_index: int, protocol: int, is_final: int) -> Rule:
+    """The rule for a direction's headers and frames. is_final: no byte of it will follow."""
+    state, connection_index = context.state, direction_index >> 1
     return Rule(
-        work.calls.check,
-        work.calls.prove,
+        context.calls.check,
+        context.calls.prove,
         protocol,
         row_output.direction_of(state, connection_index, direction_index & 1),
         state.directions.limit[direction_index],
@@ -95,8 +100,8 @@ def rule_of(work: PassContext, direction_index: int, protocol: int, is_final: in
 
 
 @inlined
-def _hold(state: FramingState, buffer: int, count: int) -> None:
-    """A buffer counts for so many bytes more."""
+def _add_held_bytes(state: FramingState, buffer: int, count: int) -> None:
+    """Add `count` bytes to the counter of held bytes that a buffer belongs to."""
     pool = state.pool
     pool.counts[
         range_pool.LARGE_HELD if pool.buffers.is_large[buffer] else range_pool.SMALL_HELD
@@ -104,15 +109,15 @@ def _hold(state: FramingState, buffer: int, count: int) -> None:
 
 
 @inlined
-def _held(state: FramingState, buffer: int) -> int:
-    """What a buffer counts for."""
+def _held_bytes(state: FramingState, buffer: int) -> int:
+    """The bytes that a buffer is charged for: its data, and RANGE_BYTES for each range."""
     buffers = state.pool.buffers
     return int(buffers.size[buffer] + range_pool.RANGE_BYTES * buffers.ranges[buffer])
 
 
 @inlined
 def _promote(state: FramingState, buffer: int, length: int) -> None:
-    """Make a buffer a large one if it would be with a range more."""
+    """Mark a buffer as large if one more range of `length` bytes makes it so."""
     buffers, counts = state.pool.buffers, state.pool.counts
     if buffers.is_large[buffer]:
         return
@@ -123,14 +128,14 @@ def _promote(state: FramingState, buffer: int, length: int) -> None:
         or counts[range_pool.SMALL_HELD] + length + range_pool.RANGE_BYTES
         > counts[range_pool.SMALL_LIMIT]
     ):
-        _hold(state, buffer, -_held(state, buffer))
+        _add_held_bytes(state, buffer, -_held_bytes(state, buffer))
         buffers.is_large[buffer] = 1
-        _hold(state, buffer, _held(state, buffer))
+        _add_held_bytes(state, buffer, _held_bytes(state, buffer))
 
 
 @kernel
 def reserve(state: FramingState, buffer: int, more: int) -> bool:
-    """Room for so many bytes more in a buffer; False if the arena is full."""
+    """Reserve room for `more` bytes in a buffer; False if the arena is full."""
     buffers = state.pool.buffers
     at, size = buffers.at[buffer], buffers.size[buffer]
     if buffers.room[buffer] >= size + more:
@@ -149,7 +154,7 @@ def reserve(state: FramingState, buffer: int, more: int) -> bool:
 
 @kernel
 def append_row(state: FramingState, direction_index: int, length: int) -> int:
-    """Add a range with so many bytes to a direction's buffer; its other fields are to be filled."""
+    """Append a range of `length` bytes to a direction's buffer; the caller fills its fields."""
     pool, buffer = state.pool, state.directions.buffer[direction_index]
     buffers, ranges = pool.buffers, pool.ranges
     _promote(state, buffer, length)
@@ -164,22 +169,22 @@ def append_row(state: FramingState, direction_index: int, length: int) -> int:
         ranges.next[buffers.last[buffer]] = row
     buffers.last[buffer] = row
     buffers.ranges[buffer] += 1
-    _hold(state, buffer, length + range_pool.RANGE_BYTES)
+    _add_held_bytes(state, buffer, length + range_pool.RANGE_BYTES)
     return row
 
 
 @inlined
-def next_order(work: PassContext) -> int:
-    """The place of the range that is handled among those of its connection."""
-    if work.row != ABSENT:
-        return int(work.state.pool.ranges.order[work.row])
-    return int(work.state.pool.counts[range_pool.ARRIVALS]) + 1
+def next_order(context: PassContext) -> int:
+    """The arrival number of the range that is being handled, for its column `order`."""
+    if context.row != ABSENT:
+        return int(context.state.pool.ranges.order[context.row])
+    return int(context.state.pool.counts[range_pool.ARRIVALS]) + 1
 
 
 @kernel
-def append_range(work: PassContext, index: int, position: int, direction_index: int) -> None:
-    """Add a range from a position on to a direction's buffer, which has room for its bytes."""
-    state, ranges = work.state, work.ranges
+def append_range(context: PassContext, index: int, position: int, direction_index: int) -> None:
+    """Append a range from a position on to a direction's buffer, which has room for its bytes."""
+    state, ranges = context.state, context.ranges
     rows, buffers = state.pool.ranges, state.pool.buffers
     buffer = state.directions.buffer[direction_index]
     length = ranges.length[index] - position
@@ -192,15 +197,15 @@ def append_range(work: PassContext, index: int, position: int, direction_index: 
     rows.ts_ns[row] = ranges.ts_ns[index]
     rows.cause[row] = ranges.cause[index]
     rows.flags[row] = ranges.flags[index] if position == 0 else ranges.flags[index] & ~STARTS_PACKET
-    rows.order[row] = next_order(work)
-    if work.row == ABSENT:
+    rows.order[row] = next_order(context)
+    if context.row == ABSENT:
         state.pool.counts[range_pool.ARRIVALS] += 1
     elif position == 0:
-        rows.starts_chain[row] = rows.starts_chain[work.row]
-        rows.is_judged[row] = rows.is_judged[work.row]
+        rows.starts_chain[row] = rows.starts_chain[context.row]
+        rows.header_ok[row] = rows.header_ok[context.row]
     buffers.is_tls[buffer] = 0
     if is_data:
-        _append_bytes(work, index, position, buffer)
+        _append_bytes(context, index, position, buffer)
         return
     buffers.has_events[buffer] = 1
     if length > 0:
@@ -212,10 +217,10 @@ def append_range(work: PassContext, index: int, position: int, direction_index: 
 
 
 @inlined
-def _append_bytes(work: PassContext, index: int, position: int, buffer: int) -> None:
-    """Add the bytes of a range to a buffer, and follow TLS records among them."""
-    state, ranges, buffers = work.state, work.ranges, work.state.pool.buffers
-    data, length = work.sources[ranges.source[index]], ranges.length[index] - position
+def _append_bytes(context: PassContext, index: int, position: int, buffer: int) -> None:
+    """Append the bytes of a range to a buffer, and follow TLS records in them."""
+    state, ranges, buffers = context.state, context.ranges, context.state.pool.buffers
+    data, length = context.sources[ranges.source[index]], ranges.length[index] - position
     source, at = ranges.offset[index] + position, buffers.at[buffer] + buffers.size[buffer]
     for each in range(length):
         state.arena[at + each] = data[source + each]
@@ -234,13 +239,13 @@ def _append_bytes(work: PassContext, index: int, position: int, buffer: int) -> 
 
 
 @kernel
-def drop_bytes(work: PassContext, direction_index: int, count: int) -> None:
-    """Forget the first bytes of a buffer, and the holes among them, but not the rows of these."""
+def drop_bytes(context: PassContext, direction_index: int, count: int) -> None:
+    """Drop the first `count` bytes of a buffer. The rows of gaps between them stay, as events."""
     if count == 0:
         return
-    state, pool = work.state, work.state.pool
+    state, pool = context.state, context.state.pool
     buffers, ranges, buffer = pool.buffers, pool.ranges, state.directions.buffer[direction_index]
-    _hold(state, buffer, -_held(state, buffer))
+    _add_held_bytes(state, buffer, -_held_bytes(state, buffer))
     buffers.at[buffer] += count
     buffers.room[buffer] -= count
     buffers.size[buffer] -= count
@@ -252,7 +257,7 @@ def drop_bytes(work: PassContext, direction_index: int, count: int) -> None:
         if gap == ABSENT or ranges.begin[gap] > base:
             break
         buffers.first_gap[buffer] = ranges.next_gap[gap]
-    for protocol in range(len(work.calls.check)):
+    for protocol in range(len(context.calls.check)):
         search = pool.searches[search_of(state, buffer, protocol)]
         search[search_state.RESUME] = max(0, search[search_state.RESUME] - count)
         for cell in search_state.OFFSET_CELLS:
@@ -262,12 +267,12 @@ def drop_bytes(work: PassContext, direction_index: int, count: int) -> None:
                 search[cell] = ABSENT
         search[search_state.BEGAN_AT] = search[search_state.CONFIRMED_AT] = -1
     _drop_rows(state, buffer, count)
-    _hold(state, buffer, _held(state, buffer))
+    _add_held_bytes(state, buffer, _held_bytes(state, buffer))
 
 
 @inlined
 def _drop_rows(state: FramingState, buffer: int, count: int) -> None:
-    """Forget the ranges of a buffer's first bytes, and the first bytes of the one behind."""
+    """Drop the ranges of a buffer's first `count` bytes; the last one may be shortened."""
     pool = state.pool
     buffers, ranges = pool.buffers, pool.ranges
     before, row = ABSENT, buffers.first[buffer]
@@ -297,16 +302,16 @@ def _drop_rows(state: FramingState, buffer: int, count: int) -> None:
 
 @inlined
 def _end_buffer(state: FramingState, direction_index: int) -> None:
-    """A direction has no buffer any more; its rows stay."""
+    """Free a direction's buffer; the rows of its ranges stay allocated."""
     pool, buffer = state.pool, state.directions.buffer[direction_index]
-    _hold(state, buffer, -_held(state, buffer))
+    _add_held_bytes(state, buffer, -_held_bytes(state, buffer))
     give_row(pool.free_buffers, buffer)
     state.directions.buffer[direction_index] = ABSENT
 
 
 @kernel
 def give_up(state: FramingState, direction_index: int, mode: int) -> None:
-    """Count what a direction's buffer holds, if it has one, as skipped, and go on in a mode."""
+    """Discard a direction's buffer, if any, count its bytes as skipped, and set the mode."""
     directions, pool = state.directions, state.pool
     buffer = directions.buffer[direction_index]
     if buffer != ABSENT:
@@ -321,10 +326,10 @@ def give_up(state: FramingState, direction_index: int, mode: int) -> None:
 
 
 @inlined
-def _take_rows(work: PassContext, index: int, direction_index: int) -> int:
-    """The first row of a direction's buffer, if it has one, which ends: the rows go on with the
-    packet that lets a range out."""
-    pool, buffer = work.state.pool, work.state.directions.buffer[direction_index]
+def _detach_rows(context: PassContext, index: int, direction_index: int) -> int:
+    """Free a direction's buffer but keep its rows, which get the release packet of a range; return
+    the first row, ABSENT if there is none."""
+    pool, buffer = context.state.pool, context.state.directions.buffer[direction_index]
     ranges, buffers = pool.ranges, pool.buffers
     if buffer == ABSENT or buffers.ranges[buffer] == 0:
         first = ABSENT
@@ -332,31 +337,31 @@ def _take_rows(work: PassContext, index: int, direction_index: int) -> int:
         first = row = buffers.first[buffer]
         for _ in range(buffers.ranges[buffer]):
             ranges.at[row] = buffers.at[buffer] + ranges.begin[row] - buffers.base[buffer]
-            ranges.release_packet[row] = work.ranges.release_packet[index]
+            ranges.release_packet[row] = context.ranges.release_packet[index]
             row = ranges.next[row]
     if buffer != ABSENT:
-        _end_buffer(work.state, direction_index)
+        _end_buffer(context.state, direction_index)
     return int(first)
 
 
 @kernel
-def pass_again(work: PassContext, index: int, direction_index: int, peer_too: bool) -> None:
-    """The ranges of a direction's buffer, which ends, go through the kernel next.
+def requeue(context: PassContext, index: int, direction_index: int, peer_too: bool) -> None:
+    """End a direction's buffer and put its ranges at the front of the requeued ranges.
 
-    With them go those of the other direction, as they arrived, if it waits for this one or its
-    frames are found as well.
+    If the peer waits for this direction, or its frames are found as well, its ranges are requeued
+    too, merged in order of arrival.
 
     Args:
-        index: range that lets them out; peer_too: the other direction's buffer ends, too.
+        index: the range that releases them; peer_too: the peer's buffer ends as well.
     """
-    state, directions, ranges = work.state, work.state.directions, work.state.pool.ranges
+    state, directions, ranges = context.state, context.state.directions, context.state.pool.ranges
     peer = direction_index ^ 1
-    waiting = directions.buffer[peer]
-    if waiting != ABSENT and state.pool.buffers.resume_mode[waiting] != SEARCHED:
-        directions.mode[peer] = state.pool.buffers.resume_mode[waiting]
+    peer_buffer = directions.buffer[peer]
+    if peer_buffer != ABSENT and state.pool.buffers.resume_mode[peer_buffer] != SEARCHED:
+        directions.mode[peer] = state.pool.buffers.resume_mode[peer_buffer]
         peer_too = True
-    one = _take_rows(work, index, direction_index)
-    other = _take_rows(work, index, peer) if peer_too else ABSENT
+    one = _detach_rows(context, index, direction_index)
+    other = _detach_rows(context, index, peer) if peer_too else ABSENT
     first = last = ABSENT
     for _ in range(len(ranges.next)):
         if one == ABSENT and other == ABSENT:
@@ -373,22 +378,22 @@ def pass_again(work: PassContext, index: int, direction_index: int, peer_too: bo
             ranges.next[last] = row
         last = row
     if first != ABSENT:
-        ranges.next[last] = state.counters[COUNTER_AGAIN]
-        state.counters[COUNTER_AGAIN] = first
+        ranges.next[last] = state.counters[COUNTER_REQUEUED]
+        state.counters[COUNTER_REQUEUED] = first
 
 
 @kernel
-def resume(work: PassContext, index: int, direction_index: int) -> None:
-    """A direction waits no longer: its ranges go through the kernel next."""
-    directions, buffers = work.state.directions, work.state.pool.buffers
+def resume(context: PassContext, index: int, direction_index: int) -> None:
+    """End a direction's wait: restore its mode and requeue its ranges."""
+    directions, buffers = context.state.directions, context.state.pool.buffers
     directions.mode[direction_index] = buffers.resume_mode[directions.buffer[direction_index]]
-    pass_again(work, index, direction_index, False)
+    requeue(context, index, direction_index, False)
 
 
 @kernel
-def take_row(state: FramingState, row: int) -> None:
-    """Make a row of the pool the one range that is handled."""
-    rows, ranges = state.pool.ranges, state.again
+def load_requeued(state: FramingState, row: int) -> None:
+    """Copy a row of the pool to `state.requeued`, the columns of the range being handled."""
+    rows, ranges = state.pool.ranges, state.requeued
     direction_index = rows.direction_index[row]
     ranges.connection[0] = state.connections.connection_id[direction_index >> 1]
     ranges.endpoint_index[0] = direction_index & 1

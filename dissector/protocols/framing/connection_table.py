@@ -1,4 +1,4 @@
-"""The table of connections: a row for each that is open, found by its id and used again."""
+"""The table of open connections: one row each, looked up by id; freed rows are reused."""
 
 from dissector import tables
 from dissector.blocks import ByteArray, Int64Array
@@ -19,7 +19,7 @@ def find_connection(state: FramingState, connection: int) -> int:
 def find_connections(
     state: FramingState, connections: Int64Array, connection_indexes: Int64Array
 ) -> None:
-    """Write the rows of connections to `connection_indexes`, ABSENT for those without."""
+    """Write the row of each connection to `connection_indexes`, ABSENT where it has none."""
     for index in range(len(connections)):
         connection_indexes[index] = find_connection(state, connections[index])
 
@@ -28,24 +28,26 @@ def find_connections(
 def allocate_connection(
     state: FramingState, connection: int, opener: int, ports: int, limit: int
 ) -> int:
-    """A fresh row for a connection, or ABSENT when all are taken.
+    """Allocate a row for a connection; ABSENT when the table is full.
 
     Args:
-        opener: the side that sent the SYN, -1 if that was not seen. ports: of side 0 << 16 | of
-            side 1. limit: bytes of a frame.
+        opener: the side that sent the SYN, -1 if no SYN was seen. ports: of side 0 << 16 | of
+            side 1. limit: bytes of the longest frame.
     """
     connection_index = tables.allocate_row(state.free_connections)
     if connection_index == tables.ABSENT:
         return tables.ABSENT
     tables.put(state.connection_indexes, connection, 0, 0, 0, connection_index)
-    known = state.connections
-    known.matrix[:, connection_index] = 0
-    known.connection_id[connection_index] = connection
-    known.protocol[connection_index] = framing_state.UNDECIDED
-    known.role[connection_index] = RoleState.PROVISIONAL if opener >= 0 else RoleState.UNDECIDED
-    known.is_from_syn[connection_index] = 1 if opener >= 0 else 0
-    known.client_endpoint[connection_index] = max(opener, 0)
-    known.ports[connection_index] = ports
+    connections = state.connections
+    connections.matrix[:, connection_index] = 0
+    connections.connection_id[connection_index] = connection
+    connections.protocol[connection_index] = framing_state.UNDECIDED
+    connections.role[connection_index] = (
+        RoleState.PROVISIONAL if opener >= 0 else RoleState.UNDECIDED
+    )
+    connections.is_from_syn[connection_index] = 1 if opener >= 0 else 0
+    connections.client_endpoint[connection_index] = max(opener, 0)
+    connections.ports[connection_index] = ports
     directions = state.directions
     for direction_index in range(2 * connection_index, 2 * connection_index + 2):
         directions.matrix[:, direction_index] = 0
@@ -61,7 +63,7 @@ def allocate_connection(
 
 @kernel
 def release_connections(state: FramingState, connections: Int64Array) -> None:
-    """Free the rows of closed connections; ids without a row are passed over."""
+    """Free the rows of closed connections; ids without a row are ignored."""
     for index in range(len(connections)):
         connection_index = tables.remove(state.connection_indexes, connections[index], 0, 0, 0)
         if connection_index != tables.ABSENT:
@@ -69,7 +71,7 @@ def release_connections(state: FramingState, connections: Int64Array) -> None:
 
 
 def grown_connections(state: FramingState) -> FramingState:
-    """The same state with room for twice the connections."""
+    """Return the state with room for twice the connections."""
     before = len(state.free_connections.rows)
     directions = state.directions.grown(4 * before)
     directions.buffer[2 * before :] = tables.ABSENT
@@ -85,7 +87,7 @@ def grown_connections(state: FramingState) -> FramingState:
 
 @inlined
 def _move(state: FramingState, at: int, size: int, fresh: ByteArray, used: int) -> int:
-    """Copy bytes of the arena to a fresh one; how many bytes this holds then."""
+    """Copy `size` bytes of the arena to a fresh one; return how many bytes that holds then."""
     for index in range(size):
         fresh[used + index] = state.arena[at + index]
     return used + size
@@ -93,11 +95,11 @@ def _move(state: FramingState, at: int, size: int, fresh: ByteArray, used: int) 
 
 @kernel
 def compact_arena(state: FramingState, fresh: ByteArray, fresh_marks: ByteArray) -> int:
-    """Copy the bytes that are still needed to a fresh arena: those of unfinished frames and of
-    buffers, in order of rows, of ranges that go through the kernel again, and of waiting frames.
+    """Copy the live bytes to a fresh arena: unfinished frames and buffers, in order of rows, then
+    requeued ranges, then waiting frames.
 
     Returns:
-        how many bytes it holds then.
+        how many bytes the fresh arena holds.
     """
     directions, buffers, ranges = state.directions, state.pool.buffers, state.pool.ranges
     used = 0
@@ -117,7 +119,7 @@ def compact_arena(state: FramingState, fresh: ByteArray, fresh_marks: ByteArray)
                 fresh_marks[used + index] = state.marks[at + index]
             buffers.at[buffer], buffers.room[buffer] = used, size
             used = _move(state, at, size, fresh, used)
-    row = state.counters[framing_state.COUNTER_AGAIN]
+    row = state.counters[framing_state.COUNTER_REQUEUED]
     for _ in range(len(ranges.next)):
         if row == tables.ABSENT:
             break
@@ -127,10 +129,10 @@ def compact_arena(state: FramingState, fresh: ByteArray, fresh_marks: ByteArray)
             state, at, ranges.length[row] if ranges.kind[row] == RangeKind.DATA else 0, fresh, used
         )
         row = ranges.next[row]
-    known, frames = state.connections, state.waiting
-    for connection_index in range(len(known.waiting)):
-        row = known.first_waiting[connection_index]
-        for _ in range(known.waiting[connection_index]):
+    connections, frames = state.connections, state.waiting
+    for connection_index in range(len(connections.waiting)):
+        row = connections.first_waiting[connection_index]
+        for _ in range(connections.waiting[connection_index]):
             at = frames.data_offset[row]
             frames.data_offset[row] = used
             used = _move(state, at, frames.data_bytes[row], fresh, used)

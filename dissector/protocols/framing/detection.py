@@ -1,4 +1,4 @@
-"""What the user chose of the framing, where brokers listen, and what first bytes name."""
+"""The user's options for framing, the ports of brokers, and the names in first bytes."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -11,10 +11,10 @@ from dissector.protocols.interface import Specs
 
 
 class FramingOptions(NamedTuple):
-    """What the user chose.
+    """The user's options.
 
-    forced: number of the protocol by port (-d).
-    only: that of every connection (--protocol).
+    forced: protocol number by port (-d).
+    only: protocol number of all connections (--protocol).
     hash_key: of hash tables.
     """
 
@@ -25,25 +25,25 @@ class FramingOptions(NamedTuple):
 
 
 class Detection:
-    """What the user says of connections, and what their first bytes name.
+    """Applies the user's options to the state; collects names from first bytes.
 
-    proxied: by connection, the client that a PROXY header named.
-    server_names: that TLS asked for.
-    broker_ports: where brokers listen, as protocols have it and as the user says.
+    proxied: by connection, the client that a PROXY header names.
+    server_names: by connection, the server name in a TLS ClientHello.
+    broker_ports: ports where brokers listen: those of the protocols and of the options.
     """
 
     def __init__(self, specs: Specs, options: FramingOptions) -> None:
         self._options = options
         self.proxied: dict[int, str] = {}
         self.server_names: dict[int, str] = {}
-        known = frozenset(port for spec in specs for port in spec.ports)
-        self.broker_ports = known | options.forced.keys()
+        listed_ports = frozenset(port for spec in specs for port in spec.ports)
+        self.broker_ports = listed_ports | options.forced.keys()
 
-    def instruct(self, state: FramingState) -> None:
-        """Tell the kernels what the user chose."""
+    def apply_options(self, state: FramingState) -> None:
+        """Write the options to the state's counters and port hints, where kernels read them."""
         options, counters = self._options, state.counters
         counters[framing_state.COUNTER_FRAME_LIMIT] = options.max_frame_bytes
-        counters[framing_state.COUNTER_IS_ASKED] = bool(options.forced) or options.only is not None
+        counters[framing_state.COUNTER_IS_FORCED] = bool(options.forced) or options.only is not None
         counters[framing_state.COUNTER_ONLY] = 0 if options.only is None else options.only + 1
         counters[framing_state.COUNTER_MOST_WAITING] = MAX_ROLE_WAIT_FRAMES
         state.port_hints[list(self.broker_ports)] = framing_state.PORT_OF_BROKER
@@ -51,7 +51,7 @@ class Detection:
             state.port_hints[port] |= protocol + 1 << framing_state.PROTOCOL_SHIFT
 
     def read_names(self, state: FramingState) -> None:
-        """Read the names in first bytes that kernels found."""
+        """Parse the first bytes in `state.naming`; store client and server names; empty it."""
         naming = state.naming
         for row in range(int(state.counters[framing_state.COUNTER_NAMING])):
             at = int(naming.at[row])

@@ -1,4 +1,4 @@
-"""Recognise what is not a broker protocol by its first bytes: TLS, HTTP, and a PROXY header."""
+"""Recognise by first bytes what is no broker protocol: TLS, HTTP, and a PROXY header."""
 
 import enum
 import ipaddress
@@ -46,7 +46,7 @@ _BEFORE_NAME: Final = 5  # in its extension: length of the list, type of the nam
 _TLS_FIRST: Final = 20  # kinds of records
 _TLS_LAST: Final = 23
 _FIRST: Final = {start[0] for start in (*_HTTP_STARTS, _PROXY_V1, _PROXY_V2)}
-# uint8[256]: whether bytes that begin so may be TLS, HTTP or a PROXY header, see `look`.
+# uint8[256], by first byte: whether TLS, HTTP or a PROXY header may begin with it, see `look`.
 MAY_BE_OTHER: Final = np.array(
     [_TLS_FIRST <= byte <= _TLS_LAST or byte in _FIRST for byte in range(256)], np.uint8
 )
@@ -78,7 +78,7 @@ _V2: Final = _HTTP + 1
 
 @inlined
 def _matching(data: ByteArray, at: int, size: int, start: int) -> int:
-    """1 if bytes begin with a start, 0 if they may with more of them, -1 if they do not."""
+    """1 if the bytes begin with a start, 0 if they are too few to tell, -1 if they do not."""
     for index in range(min(size, _START_SIZES[start])):
         if data[at + index] != _STARTS[start, index]:
             return -1
@@ -97,8 +97,8 @@ def judge_head(data: ByteArray, at: int, size: int, at_start: bool) -> FirstByte
     """Judge the first bytes of a direction.
 
     Args:
-        at, size: where they are in data, as far as they are there.
-        at_start: they are the first bytes of the connection; else only TLS records are looked for.
+        at, size: their position in data, and how many there are so far.
+        at_start: they are the first bytes of the connection; else only TLS records are recognised.
     """
     if size == 0:
         return FirstBytesVerdict(HeadVerdict.MORE_NEEDED if at_start else HeadVerdict.NOT_KNOWN, 0)
@@ -127,7 +127,7 @@ def judge_head(data: ByteArray, at: int, size: int, at_start: bool) -> FirstByte
 
 @inlined
 def _may_be_tls(data: ByteArray, at: int, size: int) -> bool:
-    """The first bytes of a first record, not yet its length."""
+    """Whether fewer than five bytes may begin a TLS handshake record."""
     if data[at] != _TLS_HANDSHAKE or (size > 1 and data[at + 1] != 3):
         return False
     is_long = size > 3 and np.int64(data[at + 3]) << 8 >= _TLS_RECORD_LIMIT
@@ -157,8 +157,8 @@ def _judge_proxy_header(data: ByteArray, at: int, size: int) -> FirstBytesVerdic
 
 
 class TlsRecords(NamedTuple):
-    """next: stream offset where the next TLS record begins, -1 not known; in_a_row: how many end
-    there; is_tls: there are two."""
+    """next: stream offset of the next TLS record, -1 not known; in_a_row: adjacent records that
+    end there; is_tls: there are at least two."""
 
     next: int
     in_a_row: int
@@ -172,9 +172,9 @@ NO_RECORDS: Final = TlsRecords(-1, 0, False)  # of a direction whose beginning w
 def follow_records(
     before: TlsRecords, data: ByteArray, start: int, length: int, offset: int, starts_packet: bool
 ) -> TlsRecords:
-    """Look for TLS records in the next bytes of a stream: one header where the last record ended.
+    """Follow TLS records in the next bytes of a stream: a header must stand where one ended.
 
-    Headers are looked for where packets start.
+    The first header is searched only where a packet starts.
 
     Args:
         start, length: of the bytes in data; offset: of the first in the stream.
@@ -195,7 +195,7 @@ def follow_records(
 
 @kernel
 def _record_length(data: ByteArray, at: int, end: int, is_handshake: bool) -> int:
-    """The bytes behind the header of a TLS record, 0 if it is none."""
+    """The length in the header of a TLS record, bytes; 0 if the bytes are no such header."""
     if end - at < 5 or data[at + 1] != 3 or data[at + 2] > 4:
         return 0
     kind = data[at]
@@ -206,7 +206,7 @@ def _record_length(data: ByteArray, at: int, end: int, is_handshake: bool) -> in
 
 
 def proxied_client(header: bytes) -> str | None:
-    """The client that a PROXY header names."""
+    """The client address in a PROXY header; None if it has none."""
     if header.startswith(_PROXY_V2):
         return _proxy_v2_client(header)
     words = header.split(b"\r\n")[0].split(b" ")
@@ -230,10 +230,10 @@ def _proxy_v2_client(header: bytes) -> str | None:
 
 
 class HelloLayout(NamedTuple):
-    """Where a ClientHello of TLS (RFC 8446, section 4.1.2) has what holds it together, and names.
+    """Byte ranges of a TLS ClientHello (RFC 8446, section 4.1.2): its structure, and names in it.
 
-    form: first byte and the one behind the last, of its kind, lengths and kinds of extensions.
-    names: the same of server names (SNI).
+    form: (start, end) of its type, its lengths and the types of extensions; end is exclusive.
+    names: (start, end) of server names (SNI).
     """
 
     form: list[tuple[int, int]]
@@ -241,7 +241,7 @@ class HelloLayout(NamedTuple):
 
 
 def hello_layout(hello: bytes) -> HelloLayout:
-    """The layout of a ClientHello, or of what there is of it, from its first byte on."""
+    """The layout of a ClientHello, which may be cut, from its first byte on."""
     layout = HelloLayout([(0, 6)], [])
     at = 38  # handshake 4, version 2, random 32
     for size_bytes in (1, 2, 1):  # session id, cipher suites, compression methods
@@ -250,7 +250,7 @@ def hello_layout(hello: bytes) -> HelloLayout:
     layout.form.append((at, at + 2))
     at += 2
     while at + 4 <= len(hello):
-        kind, size = (int.from_bytes(hello[place : place + 2], "big") for place in (at, at + 2))
+        kind, size = (int.from_bytes(hello[start : start + 2], "big") for start in (at, at + 2))
         layout.form.append((at, at + 4))
         at += 4 + size
         if kind == 0 and size > _BEFORE_NAME:
@@ -260,7 +260,7 @@ def hello_layout(hello: bytes) -> HelloLayout:
 
 
 def server_name(head: bytes) -> str | None:
-    """The server name (SNI) that a TLS ClientHello asks for, if the bytes hold it."""
+    """The server name (SNI) in a TLS ClientHello; None if it has none or it is cut."""
     hello = head[_TLS_RECORD_HEAD:]
     if len(hello) < 38 or head[0] != _TLS_HANDSHAKE or hello[0] != 1:
         return None

@@ -1,14 +1,13 @@
-"""Bytes of directions whose frames are not known: one pool of ranges, one buffer per direction.
+"""Bytes of directions without known frame starts: one pool of ranges, one buffer per direction.
 
-A direction has such a buffer at the beginning of a connection until its protocol is decided, behind
-a header that was lost or is none, and while it waits for the other direction's frames. The buffer's
-bytes lie one behind the other in the arena; its ranges are a list of rows of the pool, gaps and
-events among them; each protocol whose frames are looked for has a search (`search_state`), which
-goes on where it stood. When it is decided what the bytes are, the rows go to the front of one list,
-of the ranges that pass through the splitting kernel again, before any other.
+A direction has a buffer until its protocol is decided, behind a lost or invalid header, and while
+it waits for its peer's frames. The bytes of a buffer are contiguous in the arena; its ranges, with
+gaps and events, are a linked list of rows of the pool; each protocol has a search (`search_state`),
+which resumes where it stopped. Once the bytes are decided, the rows move to the front of one list:
+the requeued ranges, which the splitting kernel handles before any other.
 
-Buffers are small or large by what they hold, and each kind has a bound: small ones only go on to
-hold, large ones must be decided.
+Buffers are small or large by the bytes they hold, and each kind has a limit: at theirs, small
+buffers become large; at the other, large buffers are decided.
 """
 
 from typing import Final, NamedTuple
@@ -20,14 +19,14 @@ from dissector.bundles import Records
 from dissector.protocols.framing.search_state import SEARCH_CELLS
 from dissector.tables import Pool, grown_pool, new_pool
 
-RANGE_BYTES: Final = 256  # counted as held for each range, beside its bytes
+RANGE_BYTES: Final = 256  # charged for each range in addition to its bytes
 
-# What the pool counts.
+# Indexes of the pool's counters.
 SMALL_HELD: Final = 0  # bytes of small buffers
 LARGE_HELD: Final = 1  # bytes of large ones
 SMALL_LIMIT: Final = 2  # a buffer that would bring small ones above it is large
 LARGE_LIMIT: Final = 3  # above it large ones are decided
-ARRIVALS: Final = 4  # ranges that came for the first time
+ARRIVALS: Final = 4  # ranges buffered for the first time
 _COUNTS: Final = 5
 
 _FIRST_RANGES: Final = 1 << 8
@@ -35,18 +34,18 @@ _FIRST_BUFFERS: Final = 1 << 7
 
 
 class BufferedRanges(Records):
-    """Ranges of buffers, and those that go through the kernel again.
+    """Ranges of buffers, and requeued ranges.
 
     direction_index: 2 * row + side; kind to cause: as in `RangeColumns`.
-    order: rises with the ranges of both directions as they arrived.
-    starts_chain: its first byte is where frames were found again; 1 more than the bytes that were
-        passed over before it, else 0.
-    is_judged: the first of them need not be strict.
-    begin: its first byte in the buffer, counted from the first byte that this ever had.
-    at, release_packet: where its bytes lie in the arena and which packet lets it out, once it goes
-        through the kernel again.
+    order: arrival number, counted over all directions.
+    starts_chain: 1 + the bytes skipped before it if a chain of frames starts at its first byte,
+        else 0.
+    header_ok: the header there was accepted and need not pass the strict check.
+    begin: offset of its first byte, counted from the first byte that the buffer ever had.
+    at, release_packet: of a requeued range: its position in the arena, and the packet that
+        released it.
     next: row of the following range.
-    next_gap: of the following gap; ABSENT behind the last.
+    next_gap: row of the following gap; ABSENT behind the last.
     """
 
     direction_index: Int64Array
@@ -59,7 +58,7 @@ class BufferedRanges(Records):
     cause: Int64Array
     order: Int64Array
     starts_chain: Int64Array
-    is_judged: Int64Array
+    header_ok: Int64Array
     begin: Int64Array
     at: Int64Array
     release_packet: Int64Array
@@ -70,23 +69,23 @@ class BufferedRanges(Records):
 class ResyncBuffers(Records):
     """The buffer of one direction.
 
-    at, room: where its bytes lie in the arena.
-    size: how many.
-    first, last: its ranges, of which there are `ranges`.
-    first_gap, last_gap: those of them that are gaps with bytes of the buffer before them.
+    at, room: position and capacity of its bytes in the arena.
+    size: its bytes.
+    first, last: rows of its first and last range; ranges: how many it has.
+    first_gap, last_gap: rows of the first and last gap with bytes of the buffer before them.
     base: bytes dropped so far.
-    resume_mode: what the direction goes back to, of a buffer that only waits for the other
-        direction; -1 of one that is searched.
+    resume_mode: mode to restore if the direction only waits for its peer; -1 if the buffer is
+        searched.
     at_start: its first byte is the first of the connection.
-    is_known_start: and it was seen so, from a SYN.
-    peer_waits: the other direction waits for its frames.
-    peer_timed_out: it did so for too long.
-    is_confirmed: more than a chain speaks for the frames that were found.
-    has_events: it holds ranges that are no bytes and must be reported.
-    follows_records: it may be TLS.
+    is_known_start: at_start, and a SYN was seen.
+    peer_waits: the peer waits for this direction's frames.
+    peer_timed_out: the peer waited too long.
+    is_confirmed: packets or a SYN confirm the accepted chain.
+    has_events: it holds gaps or ends, which must be reported.
+    follows_records: its bytes may be TLS records.
     next_record, records_in_a_row: TLS records so far (`first_bytes`).
-    is_tls: it is.
-    is_large: which bound it counts in.
+    is_tls: they are TLS records.
+    is_large: it counts against LARGE_LIMIT, not SMALL_LIMIT.
     """
 
     at: Int64Array
@@ -115,8 +114,8 @@ class ResyncBuffers(Records):
 class RangePool(NamedTuple):
     """All buffers.
 
-    searches: int64[buffers * protocols, SEARCH_CELLS], those of one buffer one behind the other.
-    counts: int64[], see above.
+    searches: int64[buffers * protocols, SEARCH_CELLS], grouped by buffer.
+    counts: int64[_COUNTS], by the indexes above.
     """
 
     ranges: BufferedRanges
@@ -128,7 +127,7 @@ class RangePool(NamedTuple):
 
 
 def new_range_pool(protocols: int) -> RangePool:
-    """No buffer."""
+    """A pool without buffers, for so many protocols."""
     return RangePool(
         BufferedRanges.new(_FIRST_RANGES),
         new_pool(_FIRST_RANGES),
@@ -140,7 +139,7 @@ def new_range_pool(protocols: int) -> RangePool:
 
 
 def grown_range_pool(pool: RangePool, more: int) -> RangePool:
-    """The same with so many free rows more of what has fewer."""
+    """Return the pool; ranges and buffers with fewer than `more` free rows are doubled."""
     if pool.free_ranges.free[0] < more:
         rows = 2 * len(pool.free_ranges.rows)
         pool = pool._replace(

@@ -1,8 +1,8 @@
-"""Decide a connection's protocol where options, TLS, HTTP or a PROXY header decide it.
+"""Decide a connection's protocol by the user's options, TLS or HTTP; strip PROXY headers.
 
-What the user says of a port, or of all connections, decides before any content, as in Wireshark:
-the connection is read so, whatever that gives. Where its first bytes are plainly another
-protocol's, a notice says so. A PROXY header is no content, and comes off first.
+The user's protocol for a port, or for all connections, overrides the content, as in Wireshark: the
+connection is decoded so, even if nothing decodes. If its first bytes are clearly another
+protocol's, a notice says so. A PROXY header is not content: it is stripped first.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ from dissector.protocols.interface import HEADER_WINDOW
 from dissector.protocols.strictness import STRICT
 
 HEAD_BYTES: Final = 4096  # of a direction, looked at for TLS, HTTP and PROXY headers
-_MORE: Final = -2  # the next bytes tell
+_MORE: Final = -2  # more bytes are needed
 _READ_AS_ASKED: Final = NOTICE_NUMBER["read_as_asked"]
 
 
@@ -33,8 +33,8 @@ def has_broker_port(state: FramingState, connection_index: int) -> bool:
 
 
 @inlined
-def _asked(state: FramingState, connection_index: int) -> int:
-    """The protocol that the user says a connection speaks, or UNDECIDED."""
+def _forced_protocol(state: FramingState, connection_index: int) -> int:
+    """The protocol that the user's options give a connection, or UNDECIDED."""
     ports = state.connections.ports[connection_index]
     by_port = state.port_hints[ports >> 16] >> framing_state.PROTOCOL_SHIFT
     if by_port == 0:
@@ -43,32 +43,31 @@ def _asked(state: FramingState, connection_index: int) -> int:
 
 
 @kernel
-def recognise(work: PassContext, direction_index: int, is_final: bool) -> bool:
-    """Set the protocol if a direction's first bytes, or an option, decide it.
+def recognise(context: PassContext, direction_index: int, is_final: bool) -> bool:
+    """Set a connection's protocol if a direction's first bytes, or an option, decide it.
 
     Returns:
-        Whether there must be more bytes to judge them.
+        True if more bytes are needed to decide.
     """
-    state, connection_index = work.state, direction_index >> 1
-    asked = framing_state.UNDECIDED
-    if state.counters[framing_state.COUNTER_IS_ASKED]:
-        asked = _asked(state, connection_index)
-    protocol = _opaque(work, direction_index, is_final)
-    if protocol == framing_state.UNDECIDED and asked != framing_state.UNDECIDED:
-        protocol = _begun(work, direction_index, asked, is_final)
+    state, connection_index = context.state, direction_index >> 1
+    forced = framing_state.UNDECIDED
+    if state.counters[framing_state.COUNTER_IS_FORCED]:
+        forced = _forced_protocol(state, connection_index)
+    protocol = _opaque_protocol(context, direction_index, is_final)
+    if protocol == framing_state.UNDECIDED and forced != framing_state.UNDECIDED:
+        protocol = _framed_protocol(context, direction_index, forced, is_final)
     if protocol == _MORE:
         return True
-    if asked != framing_state.UNDECIDED and protocol not in (framing_state.UNDECIDED, asked):
+    if forced != framing_state.UNDECIDED and protocol not in (framing_state.UNDECIDED, forced):
         _note_contradiction(state, direction_index)
-    state.connections.protocol[connection_index] = (
-        protocol if asked == framing_state.UNDECIDED else asked
-    )
+    is_free = forced == framing_state.UNDECIDED
+    state.connections.protocol[connection_index] = protocol if is_free else forced
     return False
 
 
 @inlined
 def _note_contradiction(state: FramingState, direction_index: int) -> None:
-    """First bytes are plainly not of the protocol that was asked for."""
+    """Add a notice: first bytes are clearly not of the protocol that the user chose."""
     first = state.pool.buffers.first[state.directions.buffer[direction_index]]
     row, rows = add_row(state.notices, _READ_AS_ASKED), state.notices.rows
     rows.ts_ns[row] = state.pool.ranges.ts_ns[first]
@@ -78,11 +77,11 @@ def _note_contradiction(state: FramingState, direction_index: int) -> None:
 
 @inlined
 def _add_name(state: FramingState, direction_index: int, verdict: int, at: int, size: int) -> None:
-    """First bytes may name somebody: whoever reads texts looks at them."""
+    """Store the position of first bytes that may hold a name (`Detection.read_names`)."""
     naming = state.naming
     row = min(
         state.counters[framing_state.COUNTER_NAMING], len(naming.at) - 1
-    )  # the last ones, of many at once
+    )  # the last row is overwritten where the array is full
     state.counters[framing_state.COUNTER_NAMING] = row + 1
     naming.connection_id[row] = state.connections.connection_id[direction_index >> 1]
     naming.verdict[row] = verdict
@@ -91,9 +90,9 @@ def _add_name(state: FramingState, direction_index: int, verdict: int, at: int, 
 
 
 @inlined
-def _opaque(work: PassContext, direction_index: int, is_final: bool) -> int:
-    """TLS or HTTP, UNDECIDED, or _MORE. Takes PROXY headers off."""
-    state = work.state
+def _opaque_protocol(context: PassContext, direction_index: int, is_final: bool) -> int:
+    """TLS or HTTP, UNDECIDED, or _MORE. Strips PROXY headers."""
+    state = context.state
     buffers, buffer = state.pool.buffers, state.directions.buffer[direction_index]
     if buffers.is_tls[buffer]:
         return framing_state.TLS
@@ -102,7 +101,7 @@ def _opaque(work: PassContext, direction_index: int, is_final: bool) -> int:
         head = first_bytes.judge_head(state.arena, at, size, buffers.at_start[buffer] != 0)
         if head.verdict == HeadVerdict.IS_PROXY_HEADER:
             _add_name(state, direction_index, head.verdict, at, head.header_bytes)
-            drop_bytes(work, direction_index, head.header_bytes)
+            drop_bytes(context, direction_index, head.header_bytes)
             buffers.at_start[buffer] = 1
             continue
         needed = (
@@ -122,24 +121,26 @@ def _opaque(work: PassContext, direction_index: int, is_final: bool) -> int:
 
 
 @inlined
-def _begun(work: PassContext, direction_index: int, asked: int, is_final: bool) -> int:
+def _framed_protocol(
+    context: PassContext, direction_index: int, forced: int, is_final: bool
+) -> int:
     """The protocol of the frame with which a direction begins, UNDECIDED, or _MORE.
 
-    The one that the user named comes first.
+    The protocol that the user chose is tried first.
     """
-    state, count = work.state, len(work.calls.check)
+    state, count = context.state, len(context.calls.check)
     buffers, buffer = state.pool.buffers, state.directions.buffer[direction_index]
     if buffers.at_start[buffer] == 0:
         return framing_state.UNDECIDED
     at, size = buffers.at[buffer], min(buffers.size[buffer], HEADER_WINDOW)
     limit = state.counters[framing_state.COUNTER_FRAME_LIMIT]
     for turn in range(-1, count):
-        protocol = asked if turn < 0 else turn
-        if turn == asked:
+        protocol = forced if turn < 0 else turn
+        if turn == forced:
             continue
-        judged = work.calls.check[protocol](state.arena, at, at + size, 2, limit, STRICT)
-        if judged > 0:
+        verdict = context.calls.check[protocol](state.arena, at, at + size, 2, limit, STRICT)
+        if verdict > 0:
             return protocol
-        if judged == 0 and size < HEADER_WINDOW and not is_final:
+        if verdict == 0 and size < HEADER_WINDOW and not is_final:
             return _MORE
     return framing_state.UNDECIDED

@@ -5,17 +5,17 @@ header, stricter where it stands inside a packet, as payloads do; it is followed
 frame end. Where an end that is known in sequence space meets bytes that are no header, or a length
 of zero that does not begin a packet, the candidate is contradicted, and so are all offsets that it
 has visited: they lead to the same place. The lowest candidate that nothing contradicts is the
-chain, and whoever holds the run decides how long it must stand before it is believed.
+chain, and the caller decides how long it must stand before it is believed.
 
-While the protocol of a connection is not known, a chain must also tell it (`tells_protocol`): that
-lengths lead from one header to the next says nothing, since so they do in many protocols. One that
-does not, and of which no byte will tell more, is contradicted.
+While the protocol of a connection is not known, a chain must also identify it (`tells_protocol`):
+lengths that lead from header to header prove nothing, as many protocols have them. A chain that
+does not identify it, and to which no byte will be added, is contradicted.
 
-Bytes may be missing inside a buffer: a hole ends no chain whose next header lies behind it. A chain
-whose next header lies in a hole is blind: nothing will confirm or contradict it any more.
+Bytes may be missing inside a buffer: a gap ends no chain whose next header lies behind it. A chain
+whose next header lies in a gap is blind: nothing will confirm or contradict it any more.
 
-A chain is believed where packets confirm it, where nothing can contradict it any more, and where it
-has stood for long enough.
+A chain is believed if packets confirm it, if nothing can contradict it any more, or if it has stood
+for long enough.
 
 The cost is linear in the bytes of a run, whatever they are: each offset is a candidate once, and
 visited by one chain at most; sums over payloads have a budget.
@@ -38,42 +38,42 @@ class SearchResult(enum.IntEnum):
     """Results of a search."""
 
     NOTHING = 0  # no candidate; bytes below RESUME can start no frame
-    LIVE = 1  # a chain that runs to the end of what is there
-    BLIND = 2  # a chain whose next header lies in a hole
-    BROKEN = 3
+    LIVE = 1  # a chain that runs to the end of the bytes so far
+    BLIND = 2  # a chain whose next header lies in a gap
+    BROKEN = 3  # a chain that is contradicted
 
 
-# What a header that a hole cuts off must show to be taken for one: both sizes, the command and the
-# tag of its body.
+# A header that a gap cuts is accepted with these bytes: both sizes, the command and the tag of its
+# body.
 HEADER_EVIDENCE: Final = 12
-# Checksums are computed, and doubtful frames searched, over this many times the bytes of a run.
+# Checksums, and searches inside doubtful frames, may cover this many times the bytes of a run.
 _BUDGET: Final = 4
 _BUDGET_BYTES: Final = 1 << 16
 _SHORT_FRAME_BYTES: Final = 64 << 10
-# Bytes of the equal segments into which TCP cuts long payloads, by what links carry: the smallest
-# packet that all must, Ethernet with and without tunnels, jumbo frames and offload.
+# Bytes of the equal segments into which TCP cuts long payloads, by link: the smallest MTU allowed,
+# Ethernet with and without tunnels, jumbo frames and offload.
 _SEGMENTS: Final = ((512, 600), (1200, 1500), (4000, 1 << 62))
-# So many packets say something of two frames, and one more for so many of their bytes.
+# Two frames in at most so many packets prove something; one more per so many of their bytes.
 _FEW_PACKETS: Final = 4
 _TINY_PACKET_BYTES: Final = 64
-SURE_FRAMES: Final = 3  # in a row: a chain that may be believed where it must be decided
+SURE_FRAMES: Final = 3  # in a row: such a chain is believed where it must be decided
 HOLD_NS: Final = RESYNC_HOLD_MS * 1_000_000
 _VISITED: Final = 1
-_COMBED_MARK: Final = 2
+_RESCANNED_MARK: Final = 2
 _MARK_BITS: Final = 2
 BEGINS_PACKET: Final = 0x80
-# Their bits stand below BEGINS_PACKET.
+# Their mark bits lie below BEGINS_PACKET.
 MOST_PROTOCOLS: Final = (BEGINS_PACKET.bit_length() - 1) // _MARK_BITS
 _LENGTH_BYTES: Final = 4
 
 
-class Searched(NamedTuple):
-    """A buffer as a search sees it.
+class SearchView(NamedTuple):
+    """A buffer and one of its searches.
 
     data: uint8[], its bytes.
-    marks: uint8[], two bits for each protocol, and BEGINS_PACKET.
-    search: the cells.
-    ranges: rows of all buffers, from `first` on the row_count of this one.
+    marks: uint8[], per byte: two bits for each protocol, and BEGINS_PACKET.
+    search: int64[SEARCH_CELLS], see `search_state`.
+    ranges: rows of all buffers; this one has row_count, linked from `first` on.
     first_gap: its first gap, or ABSENT.
     base: `begin` of its first byte.
     """
@@ -89,18 +89,18 @@ class Searched(NamedTuple):
 
 
 class ByteOfRange(NamedTuple):
-    """A byte of a buffer: the range that holds it, ABSENT if it is behind all, and its offset
-    there."""
+    """A byte of a buffer: the range that holds it, ABSENT behind the last, and its offset there."""
 
     row: int
     offset: int
 
 
 class Rule(NamedTuple):
-    """How headers and frames are judged: callbacks and which of them, direction, longest frame.
+    """How headers and frames are judged.
 
+    check, prove: callbacks of all protocols; protocol: index of the one to call.
     direction: 0 to_broker, 1 to_client, 2 unknown.
-    limit: bytes.
+    limit: bytes of the longest frame.
     is_final: no byte will follow.
     is_open: the connection's protocol is not known.
     skipped: bytes of the direction before the run.
@@ -117,17 +117,17 @@ class Rule(NamedTuple):
 
 
 @inlined
-def _is_marked(buffer: Searched, offset: int, rule: Rule, mark: int) -> bool:
+def _is_marked(buffer: SearchView, offset: int, rule: Rule, mark: int) -> bool:
     return bool(buffer.marks[offset] & mark << _MARK_BITS * rule.protocol)
 
 
 @inlined
-def _mark(buffer: Searched, offset: int, rule: Rule, mark: int) -> None:
+def _mark(buffer: SearchView, offset: int, rule: Rule, mark: int) -> None:
     buffer.marks[offset] |= mark << _MARK_BITS * rule.protocol
 
 
 @inlined
-def _judge(buffer: Searched, offset: int, end: int, rule: Rule, level: int) -> int:
+def _judge(buffer: SearchView, offset: int, end: int, rule: Rule, level: int) -> int:
     buffer.search[search_state.STEPS] += 1
     return int(
         rule.check[rule.protocol](buffer.data, offset, end, rule.direction, rule.limit, level)
@@ -135,9 +135,9 @@ def _judge(buffer: Searched, offset: int, end: int, rule: Rule, level: int) -> i
 
 
 @inlined
-def _stands_in_front(buffer: Searched, offset: int, end: int) -> bool:
-    """Whether a frame's length is the first in a packet, and not in several: where packets are
-    tiny, any byte begins one."""
+def _stands_in_front(buffer: SearchView, offset: int, end: int) -> bool:
+    """Whether a frame's length field begins a packet and lies in that one: where packets are tiny,
+    any byte begins one."""
     for behind in range(offset + 1, min(offset + _LENGTH_BYTES, end)):
         if buffer.marks[behind] & BEGINS_PACKET:
             return False
@@ -146,27 +146,27 @@ def _stands_in_front(buffer: Searched, offset: int, end: int) -> bool:
 
 @kernel
 def begin_search(search: Int64Array) -> None:
-    """Make the cells those of a search that has not begun."""
+    """Reset the cells of a search to those before its start."""
     search[:] = 0
     search[search_state.AT] = search[search_state.BEGAN_AT] = search[search_state.CONFIRMED_AT] = -1
     search[search_state.PASSED_GAP] = search[search_state.RESUME_GAP] = ABSENT
 
 
 @inlined
-def _gap_behind(buffer: Searched, passed: int) -> int:
-    """The gap behind one, the first one behind ABSENT; ABSENT behind the last."""
+def _gap_behind(buffer: SearchView, passed: int) -> int:
+    """The gap that follows `passed`, the first one if that is ABSENT; ABSENT after the last."""
     return buffer.first_gap if passed == ABSENT else int(buffer.ranges.next_gap[passed])
 
 
 @inlined
-def _gap_at(buffer: Searched, gap: int) -> int:
-    """Where a gap lies: the offset of the byte behind it; the buffer's end where there is none."""
+def _gap_at(buffer: SearchView, gap: int) -> int:
+    """The offset of the byte behind a gap; the buffer's end if the gap is ABSENT."""
     return len(buffer.data) if gap == ABSENT else int(buffer.ranges.begin[gap]) - buffer.base
 
 
 @inlined
-def _pass_gaps(buffer: Searched, passed: int, offset: int) -> int:
-    """The last gap that lies at an offset or before it, from one on that does."""
+def _pass_gaps(buffer: SearchView, passed: int, offset: int) -> int:
+    """The last gap at or before an offset; `passed` is one such gap, or ABSENT."""
     gap = _gap_behind(buffer, passed)
     for _ in range(buffer.row_count):
         if gap == ABSENT or _gap_at(buffer, gap) > offset:
@@ -177,15 +177,15 @@ def _pass_gaps(buffer: Searched, passed: int, offset: int) -> int:
 
 
 @inlined
-def _is_sound(buffer: Searched, rule: Rule) -> int:
-    """The verdict on the chain's last frame, which is whole: 1 proven, 0 not known, -1 wrong."""
+def _is_sound(buffer: SearchView, rule: Rule) -> int:
+    """Verify the chain's last frame, which is whole: 1 proven, 0 not known, -1 wrong."""
     search = buffer.search
     if (
-        search[search_state.SUMMED] + search[search_state.TOTAL]
+        search[search_state.CHECKSUMMED] + search[search_state.TOTAL]
         > _BUDGET * len(buffer.data) + _BUDGET_BYTES
     ):
         return 0
-    search[search_state.SUMMED] += search[search_state.TOTAL]
+    search[search_state.CHECKSUMMED] += search[search_state.TOTAL]
     return int(
         rule.prove[rule.protocol](
             buffer.data, search[search_state.LAST], search[search_state.TOTAL]
@@ -194,30 +194,28 @@ def _is_sound(buffer: Searched, rule: Rule) -> int:
 
 
 @kernel
-def _holds_chain(buffer: Searched, rule: Rule) -> bool:
-    """Whether the chain's last frame, whose sum is wrong, is a chain of proven frames inside.
+def _holds_chain(buffer: SearchView, rule: Rule) -> bool:
+    """Whether the chain's last frame, whose checksum is wrong, contains a chain of proven frames.
 
     Then it is no frame: it began in a payload, and its end is a frame's end by chance.
     """
     search = buffer.search
     start = search[search_state.LAST]
     end = start + search[search_state.TOTAL]
-    if (
-        search[search_state.COMBED] + search[search_state.TOTAL]
-        > _BUDGET * len(buffer.data) + _BUDGET_BYTES
-    ):
+    budget = _BUDGET * len(buffer.data) + _BUDGET_BYTES
+    if search[search_state.RESCANNED] + search[search_state.TOTAL] > budget:
         return False
-    search[search_state.COMBED] += search[search_state.TOTAL]
+    search[search_state.RESCANNED] += search[search_state.TOTAL]
     for offset in range(start + 1, end):
         position = offset
         proofs = 0
-        while position < end and not _is_marked(buffer, position, rule, _VISITED | _COMBED_MARK):
+        while position < end and not _is_marked(buffer, position, rule, _VISITED | _RESCANNED_MARK):
             total = _judge(buffer, position, end, rule, strictness.STRICT)
             if total <= 0 or total > end - position:
                 break
-            _mark(buffer, position, rule, _COMBED_MARK)
-            if search[search_state.SUMMED] + total <= _BUDGET * len(buffer.data) + _BUDGET_BYTES:
-                search[search_state.SUMMED] += total
+            _mark(buffer, position, rule, _RESCANNED_MARK)
+            if search[search_state.CHECKSUMMED] + total <= budget:
+                search[search_state.CHECKSUMMED] += total
                 proofs += rule.prove[rule.protocol](buffer.data, position, total) == 1
             position += total
         if position == end and proofs > 0:
@@ -226,8 +224,8 @@ def _holds_chain(buffer: Searched, rule: Rule) -> bool:
 
 
 @inlined
-def _next_candidate(buffer: Searched, rule: Rule) -> bool:
-    """Look for the next strict header; False if there is none yet."""
+def _next_candidate(buffer: SearchView, rule: Rule) -> bool:
+    """Find the next strict header and begin a chain there; False if there is none yet."""
     search, size = buffer.search, len(buffer.data)
     passed = search[search_state.RESUME_GAP]
     gap = _gap_behind(buffer, passed)
@@ -268,8 +266,8 @@ def _next_candidate(buffer: Searched, rule: Rule) -> bool:
 
 
 @inlined
-def _reach_end(buffer: Searched) -> SearchResult:
-    """Move the cursor on to the end of the chain's last frame; LIVE there or where bytes end."""
+def _reach_end(buffer: SearchView) -> SearchResult:
+    """Move the cursor to the end of the last frame or of the bytes; BLIND if that is in a gap."""
     search = buffer.search
     for _ in range(buffer.row_count):
         gap = _gap_behind(buffer, search[search_state.PASSED_GAP])
@@ -290,8 +288,8 @@ def _reach_end(buffer: Searched) -> SearchResult:
 
 
 @inlined
-def _follow(buffer: Searched, rule: Rule) -> SearchResult:
-    """Follow the chain from where it stands to the end of the bytes."""
+def _follow(buffer: SearchView, rule: Rule) -> SearchResult:
+    """Follow the chain from its cursor to the end of the bytes."""
     search = buffer.search
     while True:
         if _reach_end(buffer) == SearchResult.BLIND:
@@ -335,23 +333,23 @@ def _follow(buffer: Searched, rule: Rule) -> SearchResult:
 
 
 @kernel
-def tells_protocol(buffer: Searched, rule: Rule, is_end: int) -> bool:
-    """Whether a chain tells the protocol of its connection, if that is not known.
+def tells_protocol(buffer: SearchView, rule: Rule, is_end: int) -> bool:
+    """Whether a chain identifies the protocol of its connection; True if that is known already.
 
-    A header does that is hard to mistake; else one that says what only its protocol does, or a
-    frame that proves itself, with another behind it, or if it is all there is of the direction.
+    An unmistakable header does. So does a header that only this protocol has, or a frame with a
+    right checksum, if another frame follows or it is all of the direction.
 
     Args:
-        is_end: the chain ends as it stands.
+        is_end: no frame will be added to the chain.
     """
     if rule.is_open == 0:
         return True
     search = buffer.search
     start = search[search_state.AT]
     end = _gap_at(buffer, _gap_behind(buffer, search[search_state.RESUME_GAP]))
-    judged = _judge(buffer, start, end, rule, strictness.ALONE)
-    if judged > 0 or (judged == 0 and search[search_state.FRAMES] == 0):
-        return True  # what is there of a header that is cut was evidence enough
+    verdict = _judge(buffer, start, end, rule, strictness.ALONE)
+    if verdict > 0 or (verdict == 0 and search[search_state.FRAMES] == 0):
+        return True  # the bytes of a cut header were evidence enough (HEADER_EVIDENCE)
     if search[search_state.PROOFS] == 0 and _judge(buffer, start, end, rule, strictness.OWN) <= 0:
         return False
     is_whole = search[search_state.TO_GO] == 0 and search[search_state.IS_OPEN] == 0
@@ -360,8 +358,8 @@ def tells_protocol(buffer: Searched, rule: Rule, is_end: int) -> bool:
 
 
 @kernel
-def find_chain(buffer: Searched, rule: Rule) -> SearchResult:
-    """Go on with the search of a run; NOTHING, LIVE or BLIND."""
+def find_chain(buffer: SearchView, rule: Rule) -> SearchResult:
+    """Resume the search of a run; NOTHING, LIVE or BLIND."""
     search = buffer.search
     search[search_state.IS_BEGUN] = 1
     while True:
@@ -376,8 +374,8 @@ def find_chain(buffer: Searched, rule: Rule) -> SearchResult:
 
 
 @kernel
-def range_at(buffer: Searched, offset: int) -> ByteOfRange:
-    """Where a byte of a buffer lies."""
+def range_at(buffer: SearchView, offset: int) -> ByteOfRange:
+    """The range that holds a byte of a buffer."""
     row = buffer.first
     for _ in range(buffer.row_count):
         if buffer.ranges.kind[row] == RangeKind.DATA:
@@ -389,9 +387,9 @@ def range_at(buffer: Searched, offset: int) -> ByteOfRange:
 
 
 @inlined
-def _is_long(buffer: Searched) -> bool:
-    """Whether the end of the chain's last frame is far: it would cover frames that it only says it
-    holds, if it is none."""
+def _is_long(buffer: SearchView) -> bool:
+    """Whether the chain's last frame is unfinished and long: if it is no frame, it hides real
+    ones."""
     return bool(
         buffer.search[search_state.IS_OPEN] == 1
         and buffer.search[search_state.TOTAL] > _SHORT_FRAME_BYTES
@@ -400,7 +398,7 @@ def _is_long(buffer: Searched) -> bool:
 
 @inlined
 def _have_uneven_sizes(first: int, second: int) -> bool:
-    """Whether the sizes of two frames are not those of the segments of a long payload."""
+    """Whether two frames differ in size from the equal segments of a long payload."""
     is_like_segments = False
     for low, high in _SEGMENTS:
         is_like_segments |= low <= first < high
@@ -408,8 +406,8 @@ def _have_uneven_sizes(first: int, second: int) -> bool:
 
 
 @kernel
-def _begin_packets(buffer: Searched) -> bool:
-    """Whether three frames of a chain begin packets, few of which are tiny."""
+def _begin_packets(buffer: SearchView) -> bool:
+    """Whether the first three frames of a chain begin packets that are not tiny on average."""
     search, ranges = buffer.search, buffer.ranges
     start, middle = search[search_state.AT], search[search_state.SECOND]
     end = search[search_state.THIRD]
@@ -430,11 +428,11 @@ def _begin_packets(buffer: Searched) -> bool:
 
 
 @kernel
-def is_confirmed_by_packets(buffer: Searched) -> bool:
-    """Whether three frames of a chain in a row begin packets.
+def is_confirmed_by_packets(buffer: SearchView) -> bool:
+    """Whether the first three frames of a chain begin packets.
 
-    No payload decides how TCP cuts it, but for long payloads, which are cut into equal parts. Where
-    packets are tiny, any byte begins one, which proves nothing.
+    A payload does not choose where TCP cuts it, except that long ones are cut into equal parts.
+    Where packets are tiny, any byte begins one, which proves nothing.
     """
     search = buffer.search
     if (
@@ -450,8 +448,8 @@ def is_confirmed_by_packets(buffer: Searched) -> bool:
 
 
 @inlined
-def _began(buffer: Searched) -> int:
-    """When the first packet of a chain was captured, ns."""
+def _began(buffer: SearchView) -> int:
+    """Capture time of the first packet of a chain, ns."""
     search = buffer.search
     if search[search_state.BEGAN_AT] != search[search_state.AT]:
         search[search_state.BEGAN_AT] = search[search_state.AT]
@@ -462,15 +460,15 @@ def _began(buffer: Searched) -> int:
 
 
 @kernel
-def is_believed(buffer: Searched, rule: Rule, status: SearchResult, ts_ns: int) -> bool:
-    """Whether the chain of a search may go out.
+def is_believed(buffer: SearchView, rule: Rule, status: SearchResult, ts_ns: int) -> bool:
+    """Whether the chain of a search is believed.
 
-    It does where packets confirm it, where nothing can contradict it any more, and where it has
-    stood for RESYNC_HOLD_BYTES or RESYNC_HOLD_MS. A long frame at its end is waited for, and so is
-    what tells an unknown protocol.
+    It is if packets confirm it, if nothing can contradict it any more, or once it has stood for
+    RESYNC_HOLD_BYTES or RESYNC_HOLD_MS and ends with no unfinished long frame. While bytes may
+    follow, it must also identify an unknown protocol.
 
     Args:
-        status: what `find_chain` gave; ts_ns: now.
+        status: the result of `find_chain`; ts_ns: the processing clock.
     """
     search = buffer.search
     if status == SearchResult.NOTHING:
@@ -489,8 +487,8 @@ def is_believed(buffer: Searched, rule: Rule, status: SearchResult, ts_ns: int) 
 
 
 @kernel
-def has_some(buffer: Searched, frames: int) -> bool:
-    """Whether there is a chain of so many frames, and no long one at its end."""
+def has_some(buffer: SearchView, frames: int) -> bool:
+    """Whether there is a chain of at least so many frames without a long one at its end."""
     return (
         buffer.search[search_state.AT] >= 0
         and buffer.search[search_state.FRAMES] >= frames

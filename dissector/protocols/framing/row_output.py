@@ -1,6 +1,6 @@
-"""Write the rows of frames and events, and gather frames that straddle ranges in the arena.
+"""Write rows of frames and events; assemble frames that span several ranges in the arena.
 
-The small steps of the splitting kernel (`splitting`), each on one direction or one row.
+These are the steps of the splitting kernel (`splitting`), each on one direction or one row.
 """
 
 from typing import NamedTuple
@@ -35,10 +35,10 @@ class Callbacks(NamedTuple):
 
 
 class PassContext(NamedTuple):
-    """What a pass over ranges works on: state, ranges, where their bytes lie, rows to be filled,
-    callbacks.
+    """The arguments of a pass over ranges: state, ranges and their bytes, output rows, callbacks.
 
-    row: of the one range that there is, in the pool, where it goes through once more; else ABSENT.
+    row: in the pool, of the requeued range that `ranges` holds alone; ABSENT in a pass over new
+        ranges.
     """
 
     state: FramingState
@@ -50,7 +50,7 @@ class PassContext(NamedTuple):
 
 
 class Step(NamedTuple):
-    """How far a helper came: bytes of the range taken, rows filled, status."""
+    """The progress of a step: handled bytes of the range, rows filled, status."""
 
     position: int
     filled: int
@@ -59,7 +59,7 @@ class Step(NamedTuple):
 
 @inlined
 def direction_of(state: FramingState, connection_index: int, endpoint_index: int) -> int:
-    """0 to_broker, 1 to_client, 2 while the role is open."""
+    """0 to_broker, 1 to_client, 2 while the role is undecided."""
     if state.connections.role[connection_index] != RoleState.DECIDED:
         return 2
     return 0 if state.connections.client_endpoint[connection_index] == endpoint_index else 1
@@ -67,10 +67,10 @@ def direction_of(state: FramingState, connection_index: int, endpoint_index: int
 
 @inlined
 def note(
-    work: PassContext, index: int, direction_index: int, kind: int, offset: int, value: int
+    context: PassContext, index: int, direction_index: int, kind: int, offset: int, value: int
 ) -> None:
-    """Add a notice of a direction at a range. kind: number in notices.NOTICES."""
-    state, ranges, connection_index = work.state, work.ranges, direction_index >> 1
+    """Add a notice on a direction at a range. kind: number in notices.NOTICES."""
+    state, ranges, connection_index = context.state, context.ranges, direction_index >> 1
     row, rows = add_row(state.notices, kind), state.notices.rows
     rows.ts_ns[row] = ranges.ts_ns[index]
     rows.connection_id[row] = state.connections.connection_id[connection_index]
@@ -84,7 +84,7 @@ def note(
 def start_frame(
     state: FramingState, direction_index: int, ranges: RangeColumns, index: int, position: int
 ) -> None:
-    """A frame of a direction begins within a range."""
+    """Set the start of a direction's frame: stream offset, first packet and time, of a range."""
     directions = state.directions
     directions.frame_start[direction_index] = ranges.stream_offset[index] + position
     directions.first_packet[direction_index] = ranges.packet[index]
@@ -98,7 +98,7 @@ def start_frame(
 def touch_frame(
     state: FramingState, direction_index: int, ranges: RangeColumns, index: int
 ) -> None:
-    """A frame of a direction goes on in a range."""
+    """Extend a direction's frame by a range: its last packet and time, its flags."""
     directions = state.directions
     if ranges.packet[index] >= directions.last_packet[direction_index]:
         directions.last_packet[direction_index] = ranges.packet[index]
@@ -108,10 +108,10 @@ def touch_frame(
 
 @inlined
 def emit_event(
-    work: PassContext, row: int, index: int, connection_index: int, command: int
+    context: PassContext, row: int, index: int, connection_index: int, command: int
 ) -> None:
-    """Write the row of an event (`FrameEvent`) that a range brings."""
-    state, ranges, out = work.state, work.ranges, work.out
+    """Write the row of an event (`FrameEvent`) that a range reports."""
+    state, ranges, out = context.state, context.ranges, context.out
     endpoint_index = ranges.endpoint_index[index]
     out.connection_id[row] = ranges.connection[index]
     out.endpoint_index[row] = endpoint_index
@@ -142,7 +142,7 @@ def emit_frame(
     frame_bytes: int,
     status: int,
 ) -> None:
-    """Write the row of a frame but for its release_packet and its data, which the caller knows."""
+    """Write the row of a frame; its release_packet and its data are the caller's to write."""
     directions = state.directions
     connection_index = direction_index >> 1
     endpoint_index = direction_index & 1
@@ -171,33 +171,35 @@ def emit_frame(
 def decide_role(
     state: FramingState, direction_index: int, data: ByteArray, at: int, end: int, calls: Callbacks
 ) -> SplitStatus:
-    """Let a frame decide the role; DONE, or ROLE_WAIT if its row (or rows before it) must wait."""
-    known = state.connections
+    """Decide the role by a frame; DONE, or ROLE_WAIT if its row or rows before it wait."""
+    connections = state.connections
     connection_index = direction_index >> 1
-    if known.role[connection_index] == RoleState.DECIDED:
+    if connections.role[connection_index] == RoleState.DECIDED:
         return SplitStatus.DONE
-    direction = calls.one_way[known.protocol[connection_index]](data, at, end)
+    direction = calls.one_way[connections.protocol[connection_index]](data, at, end)
     if direction == 2:
         return (
             SplitStatus.DONE
-            if known.role_source[connection_index] == RoleSource.BY_FIRST_SEEN
+            if connections.role_source[connection_index] == RoleSource.BY_FIRST_SEEN
             else SplitStatus.ROLE_WAIT
         )
     client_endpoint = (direction_index & 1) if direction == 0 else 1 - (direction_index & 1)
     if (
-        known.role[connection_index] == RoleState.PROVISIONAL
-        and client_endpoint == known.client_endpoint[connection_index]
+        connections.role[connection_index] == RoleState.PROVISIONAL
+        and client_endpoint == connections.client_endpoint[connection_index]
     ):
-        known.role[connection_index] = RoleState.DECIDED
-        return SplitStatus.ROLE_WAIT if known.waiting[connection_index] > 0 else SplitStatus.DONE
-    was_provisional = known.role[connection_index] == RoleState.PROVISIONAL
-    known.role[connection_index] = RoleState.DECIDED
-    known.client_endpoint[connection_index] = client_endpoint
-    known.role_source[connection_index] = RoleSource.BY_COMMAND
+        connections.role[connection_index] = RoleState.DECIDED
+        return (
+            SplitStatus.ROLE_WAIT if connections.waiting[connection_index] > 0 else SplitStatus.DONE
+        )
+    was_provisional = connections.role[connection_index] == RoleState.PROVISIONAL
+    connections.role[connection_index] = RoleState.DECIDED
+    connections.client_endpoint[connection_index] = client_endpoint
+    connections.role_source[connection_index] = RoleSource.BY_COMMAND
     # A contradiction of the SYN is a notice, which `roles` writes.
     return (
         SplitStatus.ROLE_WAIT
-        if was_provisional or known.waiting[connection_index] > 0
+        if was_provisional or connections.waiting[connection_index] > 0
         else SplitStatus.DONE
     )
 
@@ -211,7 +213,8 @@ def learn_limit(
     length: int,
     calls: Callbacks,
 ) -> None:
-    """Take over the frame limit that a broker announces; only looked for in its first frames."""
+    """Raise both directions' limits to the frame limit that one of a broker's first frames
+    announces."""
     directions = state.directions
     if directions.frames[direction_index] > HANDSHAKE_FRAMES:
         return
@@ -225,23 +228,23 @@ def learn_limit(
 
 @inlined
 def finish_frame(
-    work: PassContext, row: int, index: int, direction_index: int, status: int
+    context: PassContext, row: int, index: int, direction_index: int, status: int
 ) -> SplitStatus:
-    """Emit the unfinished frame of the arena as it is and make the direction ready for the next.
+    """Emit a direction's unfinished frame from the arena and reset the direction for the next one.
 
     index: of the range that ends it. Returns DONE or ROLE_WAIT.
     """
-    state, out, calls = work.state, work.out, work.calls
+    state, out, calls = context.state, context.out, context.calls
     directions = state.directions
     at = directions.arena_at[direction_index]
     have = directions.have[direction_index]
     total = directions.total[direction_index]
     emit_frame(state, out, row, direction_index, total, status)
-    out.release_packet[row] = work.ranges.release_packet[index]
+    out.release_packet[row] = context.ranges.release_packet[index]
     out.source[row] = SOURCE_ARENA
     out.data_offset[row] = at
     out.data_bytes[row] = have
-    settled = decide_role(state, direction_index, state.arena, at, at + have, calls)
+    result = decide_role(state, direction_index, state.arena, at, at + have, calls)
     out.direction[row] = direction_of(state, direction_index >> 1, direction_index & 1)
     if status == COMPLETE:
         learn_limit(state, direction_index, state.arena, at, have, calls)
@@ -251,13 +254,13 @@ def finish_frame(
     directions.arena_room[direction_index] = 0
     directions.broken[direction_index] = 0
     directions.skip[direction_index] = 0
-    return settled
+    return result
 
 
 @inlined
 def room_at(state: FramingState, at: int, have: int, had_room: int, room: int) -> int:
-    """Where there is more room for some bytes of the arena, which are moved there; -1 if it is
-    full, and nothing changes."""
+    """Move bytes of the arena to where `room` bytes fit; return the new position, or -1 without a
+    change if the arena is full."""
     used = state.counters[framing_state.COUNTER_ARENA_USED]
     is_last = have > 0 and at + had_room == used
     fresh = at if is_last else used  # the last piece of the arena grows where it is
@@ -272,7 +275,7 @@ def room_at(state: FramingState, at: int, have: int, had_room: int, room: int) -
 
 @inlined
 def reserve(state: FramingState, direction_index: int, needed: int) -> bool:
-    """Room for so many bytes of the unfinished frame in the arena; False if the arena is full."""
+    """Reserve room for `needed` bytes of the unfinished frame; False if the arena is full."""
     directions = state.directions
     if directions.arena_room[direction_index] >= needed:
         return True
@@ -296,7 +299,7 @@ def reserve(state: FramingState, direction_index: int, needed: int) -> bool:
 def append_bytes(
     state: FramingState, direction_index: int, data: ByteArray, at: int, count: int
 ) -> None:
-    """Add bytes to the unfinished frame of a direction, for which there is room."""
+    """Append bytes to a direction's unfinished frame; the caller has reserved room."""
     directions = state.directions
     target = directions.arena_at[direction_index] + directions.have[direction_index]
     for index in range(count):

@@ -1,7 +1,7 @@
-"""What the framing remembers of each connection and direction between two ranges.
+"""The framing's state of each connection and direction between two ranges.
 
-A connection has a row; its directions stand at 2 * row + side. Rows are reused when the rows of
-a closed connection have been written.
+A connection has a row; its directions have the rows 2 * row + side. A row is reused once the closed
+connection's table rows have been written.
 """
 
 import enum
@@ -20,20 +20,20 @@ from dissector.tables import ABSENT, HashTable, Pool, grown_pool, new_hash_table
 
 
 class DirectionMode(enum.IntEnum):
-    """What is done with the bytes of a direction."""
+    """How the bytes of a direction are handled."""
 
-    HEAD = 0  # nothing decided: the protocol is to be recognised from the first bytes
+    HEAD = 0  # undecided: the protocol is to be recognised from the first bytes
     CHAIN = 1  # frame follows frame
-    SEARCH = 2  # a frame's start must be found again (after a gap, or a broken chain)
+    SEARCH = 2  # the start of a frame is searched (after a gap, or a broken chain)
     OPAQUE = 3  # not parsed: TLS, HTTP, another protocol; bytes are only counted
-    HELD = 4  # waits for the other direction, whose frames are being searched
+    HELD = 4  # buffered until the search of the other direction ends
 
 
 class RoleState(enum.IntEnum):
-    """What is known about who the client is."""
+    """How certain it is which endpoint is the client."""
 
     UNDECIDED = 0
-    PROVISIONAL = 1  # by SYN; the first one-way command confirms or contradicts
+    PROVISIONAL = 1  # by SYN; the first one-way command confirms or contradicts it
     DECIDED = 2
 
 
@@ -48,32 +48,32 @@ class RoleSource(enum.IntEnum):
 
 ROLE_SOURCE_NAMES: Final = ("syn", "command", "port", "first_seen")
 
-# Protocols that are recognised but not decoded have numbers above all indexes in PROTOCOLS.
+# Protocols that are recognised but not decoded: numbers above all indexes in PROTOCOLS.
 UNDECIDED: Final = -1
 TLS: Final = 100
 HTTP: Final = 101
 UNKNOWN: Final = 102
 OPAQUE_NAMES: Final = {TLS: "tls", HTTP: "http", UNKNOWN: "unknown"}
 
-# First bytes of a direction that are kept to name a protocol that is not read (`other_protocols`).
-HEAD_WORD_BYTES: Final = 7  # in each of two words
-HEADS: Final = 2 * HEAD_WORD_BYTES
+# The stored first bytes of a direction, by which `other_protocols` names an undecoded protocol.
+PREFIX_WORD_BYTES: Final = 7  # in each of two int64
+PREFIX_BYTES: Final = 2 * PREFIX_WORD_BYTES
 
 
 class SplitStatus(enum.IntEnum):
-    """Why the splitting kernel returned, or what a step of it asks for."""
+    """Why the splitting kernel returned, or the result of one of its steps."""
 
     DONE = 0
-    FULL = 1  # no room for another frame: take the rows, call again
+    FULL = 1  # no room for another frame: flush the rows, call again
     ARENA_FULL = 2  # the arena needs more room
     CONNECTIONS_FULL = 3  # a new connection needs a row
     POOLS_FULL = 4  # ranges, buffers, notices or waiting frames need more rows
     BUFFERS_FULL = 5  # large buffers hold more than they may
     # These never leave the kernel.
-    BROKEN = 6  # no header stands where the chain should go on
+    BROKEN = 6  # no header where the chain's next frame must begin
     ROLE_WAIT = 7  # the last row waits for the role, or decides it for rows that wait
-    AGAIN = 8  # something comes before this range; then it is handled once more
-    REPORTED = 9  # the end of a direction that no buffer has: its event is written
+    RETRY = 8  # handle requeued ranges or released frames first, then this range once more
+    REPORTED = 9  # the end of a direction is in no buffer: its event is to be written
 
 
 class DirectionState(Bundle):
@@ -81,18 +81,18 @@ class DirectionState(Bundle):
 
     total: bytes of the unfinished frame, 0 unknown.
     have: its bytes in the arena, from its start.
-    arena_at, arena_room: its room there.
-    broken: 0, or 1 + the status it will have.
-    skip: bytes of a broken frame still to come.
-    frame_start: its stream offset.
+    arena_at, arena_room: its position and capacity in the arena.
+    broken: its status if it has a gap, else 0 (COMPLETE).
+    skip: bytes of a frame with a gap that are still expected.
+    frame_start: stream offset of the frame.
     verify: the next header is checked strictly.
     limit: longest frame accepted, bytes.
-    skipped: bytes passed over since the last frame.
-    is_seen: any data so far.
-    is_first: no frame came out yet.
-    buffer: the row of its bytes without a chain (`range_pool`), ABSENT if it has none.
-    head_first, head_second: its first head_bytes bytes, up to HEADS, the first of them at stream
-        offset head_from.
+    skipped: bytes that belong to no frame since the last frame.
+    is_seen: the direction had data.
+    is_first: no frame was emitted yet.
+    buffer: row of its buffer (`range_pool`), ABSENT if it has none.
+    prefix_first, prefix_second: its first prefix_bytes bytes, up to PREFIX_BYTES, from stream
+        offset prefix_offset on.
     """
 
     mode: Int64Array
@@ -116,18 +116,18 @@ class DirectionState(Bundle):
     is_seen: Int64Array
     is_first: Int64Array
     buffer: Int64Array
-    head_bytes: Int64Array
-    head_from: Int64Array
-    head_first: Int64Array
-    head_second: Int64Array
+    prefix_bytes: Int64Array
+    prefix_offset: Int64Array
+    prefix_first: Int64Array
+    prefix_second: Int64Array
 
 
 class ConnectionState(Bundle):
     """One connection, int64[rows] each.
 
     client_endpoint: 0 or 1, which side is the client.
-    waiting: frames that wait for the role, from row first_waiting to last_waiting of
-        `WaitingFrames`.
+    waiting: number of frames that wait for the role, linked from row first_waiting to last_waiting
+        of `WaitingFrames`.
     is_from_syn: its SYN or SYN-ACK was seen.
     ports: of side 0 << 16 | of side 1.
     """
@@ -145,17 +145,17 @@ class ConnectionState(Bundle):
 
 
 class WaitingFrames(FramingColumns, Records):
-    """Frames whose direction is not known yet, as rows of frames; their bytes lie in the arena.
+    """Frames whose direction is not known yet; their bytes lie in the arena.
 
-    next: of the same connection.
+    next: row of the connection's next waiting frame.
     """
 
     next: Int64Array
 
 
 class NamingBytes(Records):
-    """First bytes that name somebody, for whoever reads texts: at, size: where they lie in the
-    arena; verdict: as `first_bytes` has it."""
+    """First bytes that may hold a name, for `Detection.read_names`: at, size: position in the
+    arena; verdict: a `first_bytes.HeadVerdict`."""
 
     connection_id: Int64Array
     verdict: Int64Array
@@ -164,15 +164,15 @@ class NamingBytes(Records):
 
 
 class FramingState(NamedTuple):
-    """Everything the splitting kernel changes.
+    """Everything that the splitting kernel changes.
 
     connection_indexes: connection id -> row.
-    free_connections: those not in use.
+    free_connections: rows not in use.
     counters: see COUNTER_*.
-    arena, marks: bytes, and what searches noted of each (`range_pool`).
-    again: one range, of those that go through the kernel once more.
-    port_hints: of each port, PORT_OF_BROKER and << PROTOCOL_SHIFT the protocol, counted from 1,
-        that the user says is spoken there.
+    arena, marks: bytes, and the marks of searches on each (`resync.SearchView`).
+    requeued: one row, the requeued range that is being handled.
+    port_hints: int64[65536], by port: PORT_OF_BROKER, and << PROTOCOL_SHIFT the protocol that an
+        option gives the port, counted from 1.
     """
 
     directions: DirectionState
@@ -183,7 +183,7 @@ class FramingState(NamedTuple):
     arena: ByteArray
     marks: ByteArray
     pool: RangePool
-    again: RangeColumns
+    requeued: RangeColumns
     waiting: WaitingFrames
     free_waiting: Pool
     notices: Notices
@@ -194,18 +194,18 @@ class FramingState(NamedTuple):
 PORT_OF_BROKER: Final = 1
 PROTOCOL_SHIFT: Final = 1
 
-COUNTER_FRAME_NO: Final = 0  # the last number given
+COUNTER_FRAME_NO: Final = 0  # the last frame number assigned
 COUNTER_ARENA_USED: Final = 1
-COUNTER_CURSOR: Final = 2  # range to go on with
-COUNTER_POSITION: Final = 3  # bytes already taken of the range that is handled
+COUNTER_CURSOR: Final = 2  # index of the range that is handled next
+COUNTER_POSITION: Final = 3  # bytes of that range, or of the requeued one, already handled
 COUNTER_ARENA_NEEDED: Final = 4
 COUNTER_FRAME_LIMIT: Final = 5  # bytes of the longest frame of a fresh connection
-COUNTER_IS_ASKED: Final = 6  # the user names protocols: they decide before any content
-COUNTER_ONLY: Final = 7  # the protocol, counted from 1, that the user says all connections speak
-COUNTER_CONNECTION: Final = 8  # of the connection at which the kernel stopped
-COUNTER_AGAIN: Final = 9  # first of the ranges that go through the kernel once more, or ABSENT
-COUNTER_RELEASED: Final = 10  # row whose waiting frames go out, or ABSENT
-COUNTER_RELEASE_PACKET: Final = 11  # that lets them out
+COUNTER_IS_FORCED: Final = 6  # options name protocols, which override the content
+COUNTER_ONLY: Final = 7  # protocol of all connections by option, counted from 1; 0 none
+COUNTER_CONNECTION: Final = 8  # row of the connection at which the kernel stopped
+COUNTER_REQUEUED: Final = 9  # row of the first requeued range, or ABSENT
+COUNTER_RELEASED: Final = 10  # row of the connection whose waiting frames are written, or ABSENT
+COUNTER_RELEASE_PACKET: Final = 11  # packet that released them
 COUNTER_MOST_WAITING: Final = 12  # frames of a connection that may wait for its role
 COUNTER_NAMING: Final = 13  # rows of `NamingBytes` in use
 COUNTERS: Final = 14
@@ -213,19 +213,19 @@ COUNTERS: Final = 14
 _FIRST_WAITING: Final = 1 << 8
 _NOTICES: Final = 1 << 10
 _NAMING: Final = 1 << 6
-# So many rows a step may take at most of each of these.
+# Rows that one step may use at most in each of these.
 _STEP_ROWS: Final = 8
 
 
 def new_state(
     connection_indexes: int, arena_bytes: int, key: int = 0, protocols: int = 1
 ) -> FramingState:
-    """A state for so many connections at once; rows must be a power of two.
+    """A state for `connection_indexes` open connections, a power of two.
 
-    key: of its hash table; protocols: whose frames are searched for.
+    key: of its hash table; protocols: how many are searched for.
     """
     counters = np.zeros(COUNTERS, np.int64)
-    counters[[COUNTER_AGAIN, COUNTER_RELEASED]] = ABSENT
+    counters[[COUNTER_REQUEUED, COUNTER_RELEASED]] = ABSENT
     directions = DirectionState.new(2 * connection_indexes)
     directions.buffer[:] = ABSENT
     return FramingState(
@@ -248,7 +248,7 @@ def new_state(
 
 @inlined
 def has_rows(state: FramingState) -> bool:
-    """Whether the pools have rows for all that one range may bring."""
+    """Whether the pools have enough free rows for any one range."""
     pool, counters = state.pool, state.counters
     return bool(
         pool.free_ranges.free[0] >= _STEP_ROWS
@@ -260,7 +260,7 @@ def has_rows(state: FramingState) -> bool:
 
 
 def grown_pools(state: FramingState) -> FramingState:
-    """The same with more rows in the pools that want them; notices and names were taken before."""
+    """Return the state with more rows in its full pools; the caller has drained notices, names."""
     if state.free_waiting.free[0] == 0:
         rows = 2 * len(state.free_waiting.rows)
         state = state._replace(

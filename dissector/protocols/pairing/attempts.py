@@ -1,14 +1,14 @@
 """Attempts: how often one message was sent, over all connections.
 
 A client that gets no answer, or an error, sends again with the same producer name and sequence id,
-on another connection or on the same one. A *source* is a topic and a producer name; the proxy's leg
-of a connection that was captured on both sides has sources of its own. An attempt row stays while
-one of its sends waits; then it queues behind the answered ones of its source, of which the last
-ones stay, because answers that a client no longer takes are sent for again.
+on another connection or on the same one. A *source* is a topic and a producer name; the proxy's
+side of a connection that was captured twice has sources of its own. An attempt row stays while one
+of its sends is unanswered. Then it is appended to the answered rows of its source, of which the
+last ones stay: a client sends again if an answer arrives after it stopped waiting.
 
-Rows are found by chains behind heads, and a row is one line of the processor's cache, links
-included: rows come and go at each send, and in a table of slots every removal shifts neighbours
-that lie elsewhere, which took a third of the time of all exchanges.
+Rows are found by hash chains, and a row is one line of the processor's cache, links included: each
+send adds and removes rows, and in an open-addressing table a removal shifts neighbours that lie
+elsewhere, which took a third of the time of all exchanges.
 """
 
 from typing import Final, NamedTuple
@@ -23,14 +23,14 @@ from dissector.limits import MAX_ANSWERED_PER_PRODUCER, MAX_CHAIN_STEPS
 from dissector.tables import HashTable, ListHeads, ListLinks, Pool
 
 _KEY_SOURCE: Final = -1  # first word of the keys of sources
-_KEY_LEG: Final = -2  # the second word is a connection of a proxy's leg
-# Answered rows forgotten per answer at most: after a reconnect the unanswered ones wait at the end
-# of the queue, and those in front of them shall not take them along.
+_KEY_PROXY_SIDE: Final = -2  # the second word is the proxy's connection of a pair
+# Answered rows evicted per answer at most: after a reconnect, rows that are sent again soon are at
+# the end of the list, and eviction of the rows before them must not reach them.
 _FORGET_AT_ONCE: Final = 2
 
 # Indexes into Attempts.counts.
 _SOURCES: Final = 0  # sources so far
-_HAND: Final = 1  # source whose oldest row is forgotten next when there is no room
+_CLOCK_HAND: Final = 1  # source whose oldest row is evicted next when there is no room
 _MAX_SOURCES: Final = 2
 _MAX_ROWS: Final = 3
 
@@ -38,10 +38,10 @@ _MAX_ROWS: Final = 3
 class AttemptColumns(Records):
     """Sends whose attempts are counted, int64[rows] each.
 
-    source: topic and producer by name.
+    source: number of a topic and producer name.
     sequence_id, chunk_id, crc32c_stored: the rest of the key.
-    count: attempts so far, 0 in a row that is free.
-    waiting: how many of them have no answer yet.
+    count: attempts so far, 0 in a free row.
+    waiting: attempts without an answer.
     next, previous: rows of the same chain, ABSENT at its ends.
     """
 
@@ -56,11 +56,11 @@ class AttemptColumns(Records):
 
 
 class Attempts(NamedTuple):
-    """Everything that is remembered of attempts.
+    """The state of all attempts.
 
-    heads: int64[power of two], of the chains by which rows are found.
-    answered: lists of the rows of each source that wait for nothing.
-    sources: numbers of sources, and proxy legs, and the secret of the hashes of both.
+    heads: int64[power of two], first row of each hash chain.
+    answered: by source, the list of its rows without waiting sends.
+    sources: numbers of sources, the proxy's connections, and the secret of the hashes.
     counts: int64[4].
     """
 
@@ -74,7 +74,7 @@ class Attempts(NamedTuple):
 
 
 def new_attempts(rows: int, max_rows: int, max_sources: int, key: int = 0) -> Attempts:
-    """No attempts, with room for so many; it grows from there. key: of hashes."""
+    """An empty state with `rows` rows, at most max_rows; it grows. key: of hashes."""
     rows = min(rows, max_rows)
     return Attempts(
         rows=AttemptColumns.new(rows),
@@ -88,7 +88,7 @@ def new_attempts(rows: int, max_rows: int, max_sources: int, key: int = 0) -> At
 
 
 def with_room(attempts: Attempts, more: int) -> Attempts:
-    """The same, or larger copies, with room for `more` further rows, up to the bounds."""
+    """Return the attempts, or larger copies, with room for `more` rows up to the bounds."""
     sources = tables.reserved(attempts.sources, more)
     is_anew = sources.secret is not attempts.sources.secret
     if sources is not attempts.sources:
@@ -114,7 +114,7 @@ def with_room(attempts: Attempts, more: int) -> Attempts:
 
 @inlined
 def has_attempt_room(attempts: Attempts) -> bool:
-    """Whether one more send fits."""
+    """Whether there is room for one more send."""
     sources = attempts.counts[_SOURCES]
     return bool(
         tables.has_room(attempts.sources, 1)
@@ -130,7 +130,7 @@ def new_heads(count: int) -> Int64Array:
 
 @inlined
 def _head_of(attempts: Attempts, row: int) -> int:
-    """The slot in `heads` of a row's chain."""
+    """The index in `heads` of a row's chain."""
     rows = attempts.rows
     return tables.slot_of(
         attempts.sources.secret,
@@ -167,7 +167,7 @@ def find_attempt(
 
 @kernel
 def link_attempt(attempts: Attempts, row: int) -> None:
-    """Make a row whose key is written findable."""
+    """Insert a row, whose key is written, in its hash chain."""
     rows, heads = attempts.rows, attempts.heads
     head = _head_of(attempts, row)
     after = heads[head]
@@ -180,7 +180,7 @@ def link_attempt(attempts: Attempts, row: int) -> None:
 
 @kernel
 def unlink_attempt(attempts: Attempts, row: int) -> None:
-    """Take a row out of its chain; it is free then."""
+    """Remove a row from its hash chain and mark it as free."""
     rows = attempts.rows
     before = rows.previous[row]
     after = rows.next[row]
@@ -195,7 +195,7 @@ def unlink_attempt(attempts: Attempts, row: int) -> None:
 
 @kernel
 def link_all(attempts: Attempts) -> None:
-    """Put all rows that are not free into empty chains."""
+    """Insert all rows in use in their chains, which are empty."""
     for row in range(len(attempts.rows.count)):
         if attempts.rows.count[row] > 0:
             link_attempt(attempts, row)
@@ -203,18 +203,18 @@ def link_all(attempts: Attempts) -> None:
 
 @kernel
 def set_proxy_side(attempts: Attempts, connection: int, is_proxy_side: int) -> None:
-    """Say whether a connection is the proxy's leg of a pair; called again when it ends."""
+    """Set whether a connection is the proxy's side of a pair; 0 when it ends."""
     if is_proxy_side == 1:
-        tables.put(attempts.sources, _KEY_LEG, connection, 0, 0, 1)
+        tables.put(attempts.sources, _KEY_PROXY_SIDE, connection, 0, 0, 1)
     else:
-        tables.remove(attempts.sources, _KEY_LEG, connection, 0, 0)
+        tables.remove(attempts.sources, _KEY_PROXY_SIDE, connection, 0, 0)
 
 
 @kernel
 def source_of(attempts: Attempts, connection: int, topic: int, producer_name: int) -> int:
-    """The source of a topic and a producer name, made if it is new; ABSENT without room."""
+    """The source of a topic and a producer name, added if it is new; ABSENT without room."""
     table = attempts.sources
-    proxy_side = max(tables.find(table, _KEY_LEG, connection, 0, 0), 0)
+    proxy_side = max(tables.find(table, _KEY_PROXY_SIDE, connection, 0, 0), 0)
     source = tables.find(table, _KEY_SOURCE, topic, producer_name, proxy_side)
     if source == tables.ABSENT and attempts.counts[_SOURCES] < attempts.counts[_MAX_SOURCES]:
         source = attempts.counts[_SOURCES]
@@ -227,12 +227,12 @@ def source_of(attempts: Attempts, connection: int, topic: int, producer_name: in
 def begin_attempt(
     attempts: Attempts, source: int, sequence_id: int, chunk_id: int, crc32c_stored: int
 ) -> int:
-    """The attempt row of a send, with this send counted in it; ABSENT without room."""
+    """Count a send in its attempt row, added if it is new; return the row, ABSENT without room."""
     rows = attempts.rows
     row = find_attempt(attempts, source, sequence_id, chunk_id, crc32c_stored)
     if row == tables.ABSENT:
         row = tables.allocate_row(attempts.pool)
-        if row == tables.ABSENT and _forget_some(attempts):
+        if row == tables.ABSENT and _evict_answered(attempts):
             row = tables.allocate_row(attempts.pool)
         if row == tables.ABSENT:
             return tables.ABSENT
@@ -252,7 +252,7 @@ def begin_attempt(
 
 @inlined
 def end_attempt(attempts: Attempts, row: int) -> None:
-    """A send of this row waits no longer."""
+    """Count a send of a row as answered; a row without waiting sends joins the answered ones."""
     rows = attempts.rows
     rows.waiting[row] -= 1
     if rows.waiting[row] == 0:
@@ -265,7 +265,7 @@ def end_attempt(attempts: Attempts, row: int) -> None:
 
 @inlined
 def _forget_oldest(attempts: Attempts, source: int) -> None:
-    """Forget the attempt row of a source that was answered longest ago."""
+    """Free the row of a source that was answered longest ago."""
     row = attempts.answered.first[source]
     tables.list_unlink(attempts.answered, attempts.links, source, row)
     unlink_attempt(attempts, row)
@@ -273,13 +273,13 @@ def _forget_oldest(attempts: Attempts, source: int) -> None:
 
 
 @kernel
-def _forget_some(attempts: Attempts) -> bool:
-    """Forget an answered row of the next source that has one; False if none is near."""
+def _evict_answered(attempts: Attempts) -> bool:
+    """Free an answered row of the next source that has one; False if MAX_CHAIN_STEPS have none."""
     sources = attempts.counts[_SOURCES]
     for _ in range(min(MAX_CHAIN_STEPS, sources)):
-        hand = attempts.counts[_HAND] % sources
-        attempts.counts[_HAND] = hand + 1
-        if attempts.answered.first[hand] != tables.ABSENT:
-            _forget_oldest(attempts, hand)
+        position = attempts.counts[_CLOCK_HAND] % sources
+        attempts.counts[_CLOCK_HAND] = position + 1
+        if attempts.answered.first[position] != tables.ABSENT:
+            _forget_oldest(attempts, position)
             return True
     return False

@@ -7,14 +7,14 @@ from dissector.bundles import Bundle
 
 
 class KnownColumns(Bundle):
-    """What is known of an exchange while it waits, too; int64[rows] each.
+    """The columns of an exchange that a pending row has, too; int64[rows] each.
 
     kind: KIND_*.
     request_command, response_command, error_code: wire numbers.
     error_text: index in the texts of the block; topic, subscription, producer_name: codes of the
         name table.
     outcome: of schemas.words.OUTCOMES.
-    tainted: 1 if one of its frames was sent again or has a gap.
+    tainted: 1 if one of its frames was retransmitted or has a gap.
     """
 
     topic: Int64Array
@@ -58,7 +58,7 @@ class ExchangeColumns(KnownColumns):
     """Exchanges in the order in which they closed, int64[rows] each, null is limits.NULL.
 
     ts: ns.
-    closing_row: ordinal of the frame or event that closed it, not in the table.
+    closing_row: ordinal of the frame or event that closed it; not a column of the table.
     """
 
     connection_id: Int64Array

@@ -1,4 +1,4 @@
-"""Kernels that keep track of connections, their directions and their groups of requests."""
+"""Kernels for connections, their directions and their groups of requests."""
 
 from dissector import tables
 from dissector.jit import inlined, kernel
@@ -11,13 +11,13 @@ from dissector.protocols.pairing.state import KeyKind, PairingState, PassContext
 
 @inlined
 def connection_of(state: PairingState, connection_id: int) -> int:
-    """The row of a connection, made if it has none."""
-    glance = int(connection_id) & (pairing_state.RECENT - 1)
-    row = state.recent_connections[glance]
+    """The row of a connection, added if it has none."""
+    cache_slot = int(connection_id) & (pairing_state.RECENT - 1)
+    row = state.recent_connections[cache_slot]
     if state.connections.connection_id[row] == connection_id:
         return int(row)
-    row = _make_connection(state, connection_id)
-    state.recent_connections[glance] = row
+    row = _find_or_add_connection(state, connection_id)
+    state.recent_connections[cache_slot] = row
     return row
 
 
@@ -28,8 +28,8 @@ def find_connection(state: PairingState, connection_id: int) -> int:
 
 
 @kernel
-def _make_connection(state: PairingState, connection_id: int) -> int:
-    """connection_of without the glance."""
+def _find_or_add_connection(state: PairingState, connection_id: int) -> int:
+    """`connection_of` on a miss of the cache `recent_connections`."""
     row = find_connection(state, connection_id)
     if row != tables.ABSENT:
         return int(row)
@@ -47,7 +47,7 @@ def _make_connection(state: PairingState, connection_id: int) -> int:
 
 @kernel
 def _new_group(state: PairingState, connection: int, producer_id: int) -> int:
-    """A group without requests."""
+    """Add a group without requests to a connection; return its row."""
     group = tables.allocate_row(state.group_pool)
     groups = state.groups
     groups.connection[group] = connection
@@ -66,17 +66,17 @@ def _new_group(state: PairingState, connection: int, producer_id: int) -> int:
 
 @inlined
 def group_of(state: PairingState, connection: int, producer_id: int) -> int:
-    """The group of a producer's sends, made if it has none.
+    """The group of a producer's sends, added if it has none.
 
-    Without room for another producer it is that of the connection's other requests.
+    At the bound of producers it is the group of the connection's other requests.
     """
-    glance = (connection * 31 + int(producer_id)) & (pairing_state.RECENT - 1)
-    group = state.recent_groups[glance]
+    cache_slot = (connection * 31 + int(producer_id)) & (pairing_state.RECENT - 1)
+    group = state.recent_groups[cache_slot]
     groups = state.groups
     if groups.connection[group] == connection and groups.producer_id[group] == producer_id:
         return int(group)
-    group = _make_group(state, connection, producer_id)
-    state.recent_groups[glance] = group
+    group = _find_or_add_group(state, connection, producer_id)
+    state.recent_groups[cache_slot] = group
     return group
 
 
@@ -87,8 +87,8 @@ def find_group(state: PairingState, connection: int, producer_id: int) -> int:
 
 
 @kernel
-def _make_group(state: PairingState, connection: int, producer_id: int) -> int:
-    """group_of without the glance."""
+def _find_or_add_group(state: PairingState, connection: int, producer_id: int) -> int:
+    """`group_of` on a miss of the cache `recent_groups`."""
     group = find_group(state, connection, producer_id)
     if group != tables.ABSENT:
         return int(group)
@@ -103,7 +103,7 @@ def _make_group(state: PairingState, connection: int, producer_id: int) -> int:
 
 @kernel
 def free_group(state: PairingState, group: int) -> None:
-    """Forget a group without requests."""
+    """Free a group without requests."""
     groups = state.groups
     connection, producer_id = groups.connection[group], groups.producer_id[group]
     if producer_id != NULL:
@@ -115,14 +115,14 @@ def free_group(state: PairingState, group: int) -> None:
 
 
 @kernel
-def close_connection(run: PassContext, connection: int, outcome: int) -> None:
-    """Write every request of a connection that is over, and forget it."""
-    state = run.state
+def close_connection(context: PassContext, connection: int, outcome: int) -> None:
+    """Write all pending rows of a closed connection and free its row."""
+    state = context.state
     for _ in range(state.connection_lists.length[connection]):
         group = state.connection_lists.first[connection]
         for _ in range(state.group_lists.length[group]):
             row = state.group_lists.first[group]
-            rows.write_unanswered(run, row, rows.given_up(state, row, outcome))
+            rows.write_unanswered(context, row, rows.unanswered_outcome(state, row, outcome))
         free_group(state, group)
     connection_id = state.connections.connection_id[connection]
     tables.remove(state.table, KeyKind.CONNECTION, connection_id, 0, 0)
@@ -134,13 +134,13 @@ def close_connection(run: PassContext, connection: int, outcome: int) -> None:
 
 @inlined
 def note_hole(state: PairingState, direction_index: int) -> None:
-    """An answer of this direction may have been missed."""
+    """Record a hole at the current row: an answer in this direction may be missing."""
     state.directions.hole_row[direction_index] = state.counters[pairing_state.COUNT_ROW]
 
 
 @inlined
 def may_hide_frames(frames: FrameColumns, row: int) -> bool:
-    """Whether an event is a hole: bytes in which frames may lie that are in no row."""
+    """Whether an event is a hole: its bytes may contain frames that have no row."""
     event = frames.command[row]
     return bool(
         event == FrameEvent.SKIPPED or (event == FrameEvent.GAP and frames.frames_missing[row] != 0)
@@ -148,8 +148,8 @@ def may_hide_frames(frames: FrameColumns, row: int) -> bool:
 
 
 @kernel
-def note_event(run: PassContext, row: int, direction_index: int) -> None:
-    """Missing bytes, bytes without frames, a frame of no type, or the end of a direction."""
-    run.state.directions.is_seen[direction_index] = 1
-    if run.frames.command[row] == NULL or may_hide_frames(run.frames, row):
-        note_hole(run.state, direction_index)
+def note_event(context: PassContext, row: int, direction_index: int) -> None:
+    """Handle an event of a direction, or a frame of unknown type; record it if it is a hole."""
+    context.state.directions.is_seen[direction_index] = 1
+    if context.frames.command[row] == NULL or may_hide_frames(context.frames, row):
+        note_hole(context.state, direction_index)

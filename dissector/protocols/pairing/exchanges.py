@@ -1,6 +1,6 @@
-"""Exchanges: each request of the traffic with the answer it got, or the reason there is none.
+"""Exchanges: each request with its answer, or the reason why there is none.
 
-How requests and answers find each other: `state` (theory), `rules` (which command answers which).
+`state` says how requests and answers are paired, `rules` which command answers which.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,8 +23,7 @@ from dissector.protocols.pairing.steps import close_rest, pair_frames
 from dissector.schemas.enums import KINDS, OUTCOMES
 
 _START_ROWS: Final = 1024
-# Room for rows is made in small steps: tables that are larger than what is in them are looked up in
-# memory that is not in the processor's cache.
+# Tables grow in small steps: lookups in a table larger than its content miss the processor's cache.
 _ROOM_ROWS: Final = 64
 _REST_ROWS: Final = 1 << 16  # rows of one block at the end of the capture
 _LAST: Final = (1 << 63) - 1
@@ -34,10 +33,10 @@ _NAMED: Final = ("topic", "subscription", "producer_name")
 
 
 class Exchanges:
-    """State of one capture's frames of one protocol.
+    """Pairs the frames of one protocol in one capture.
 
-    `pair` takes the blocks in order, `finish` closes what waits. A protocol whose frames do more
-    than its table says walks over them itself, between `begin` and `blocks`.
+    Call `pair` with the blocks in order, then `finish`. A protocol with rules beyond its table of
+    commands walks over the frames itself, between `begin` and `blocks`.
     """
 
     def __init__(
@@ -49,11 +48,11 @@ class Exchanges:
         key: int = 0,
         words: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     ) -> None:
-        """State of nothing.
+        """An empty state.
 
         Args:
             key: of hash tables.
-            words: the texts of further columns that hold indexes, by name.
+            words: by name of a further coded column, its texts.
         """
         self._words = words
         self._protocol = protocol
@@ -66,33 +65,33 @@ class Exchanges:
     def pair(
         self, frames: FrameColumns, rows: int, names: Sequence[bytes], notices: NoticeLog
     ) -> list[TableBlock]:
-        """Pair the requests and answers of a block, as the table says; sets answered_*.
+        """Pair the requests and answers of a block by the table of commands; sets answered_*.
 
         Args:
             names: texts of the name codes.
-            notices: gets what is odd.
+            notices: receives the notices.
 
         Returns:
-            At most one block, of exchanges: those that closed.
+            At most one block: the exchanges that closed.
         """
-        run = self.begin(frames, rows, np.full(max(rows, 1), NULL, np.int64), names)
-        for _ in self.rooms():
-            if not pair_frames(run, rows, self._protocol):
+        context = self.begin(frames, rows, np.full(max(rows, 1), NULL, np.int64), names)
+        for _ in self.reservations():
+            if not pair_frames(context, rows, self._protocol):
                 break
-        return self.blocks(run, notices)
+        return self.blocks(context, notices)
 
     def begin(
         self, frames: FrameColumns, rows: int, error_texts: Int64Array, names: Sequence[bytes]
     ) -> PassContext:
-        """Take up a block."""
+        """The context for a walk over a block."""
         self._names = names
-        self._state.counters[pairing_state.COUNT_AT] = 0
+        self._state.counters[pairing_state.COUNT_CURSOR] = 0
         pool = self._state.pending_pool
         waiting = len(pool.rows) - int(pool.free[0])
         return self._context(frames, error_texts, waiting + 2 * rows)
 
-    def rooms(self) -> Iterator[None]:
-        """Make room for some rows, each time for more; whoever walks asks where there is none."""
+    def reservations(self) -> Iterator[None]:
+        """Reserve room before each attempt at a walk, twice as much each time, until one ends."""
         more = _ROOM_ROWS
         while True:
             pairing_state.reserve(self._state, more)
@@ -100,36 +99,36 @@ class Exchanges:
             more *= 2
 
     def finish(self, notices: NoticeLog) -> list[TableBlock]:
-        """Rows of everything that still waits at the end of the capture."""
+        """Write the rows that are still pending at the end of the capture."""
         counters = self._state.counters
         blocks = []
         left = 1
         while left:
-            run = self._context(new_frame_columns(1)[1], np.zeros(1, np.int64), _REST_ROWS)
-            left = close_rest(run, _REST_ROWS)
-            blocks += self.blocks(run, notices)
+            context = self._context(new_frame_columns(1)[1], np.zeros(1, np.int64), _REST_ROWS)
+            left = close_rest(context, _REST_ROWS)
+            blocks += self.blocks(context, notices)
         evicted = int(counters[pairing_state.COUNT_EVICTED])
         if evicted:
-            now = int(counters[pairing_state.COUNT_NOW])
+            now = int(counters[pairing_state.COUNT_CLOCK])
             notices.note("pending_limit", ts_ns=now, value=evicted)
         return blocks
 
     def open_rows(self) -> list[TableBlock]:
-        """The rows that `finish` would give now; everything stays open."""
+        """The rows that `finish` would return now; the state is unchanged."""
         return deepcopy(self).finish(NoticeLog())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """One with a state of its own, for the same names."""
+        """A copy with its own state; names and texts are shared."""
         ended = copy(self)
         ended._state = deepcopy(self._state, memo)
         return ended
 
     def memory(self) -> PairingState:
-        """The state itself: to be saved, or to be filled in place before `resume`."""
+        """The state itself, to save it or to load a saved one in place before `resume`."""
         return self._state
 
     def _context(self, frames: FrameColumns, error_texts: Int64Array, rows: int) -> PassContext:
-        """What one pass works with; its output takes `rows` rows. Memory is used as it fills."""
+        """The context of a pass with `rows` output rows; the system maps their pages on use."""
         self._state.counters[pairing_state.COUNT_OUT] = 0
         out = ExchangeColumns(np.empty((len(ExchangeColumns._fields), rows), np.int64))
         notices = new_notices(2 * rows + 1)
@@ -137,23 +136,23 @@ class Exchanges:
             self._state, self._rules, frames, error_texts, self._window_ns, out, notices
         )
 
-    def blocks(self, run: PassContext, notices: NoticeLog) -> list[TableBlock]:
-        """The rows that closed, in order, as at most one block; notices go to `notices`."""
-        notices.drain(run.notices)
+    def blocks(self, context: PassContext, notices: NoticeLog) -> list[TableBlock]:
+        """The closed exchanges, in order, as at most one block; adds notices to `notices`."""
+        notices.drain(context.notices)
         rows = int(self._state.counters[pairing_state.COUNT_OUT])
         if rows == 0:
             return []
-        part = _in_order(run.out, rows)
-        columns: dict[str, Column] = dict(zip(ExchangeColumns._fields, part.matrix, strict=True))
+        closed = _in_order(context.out, rows)
+        columns: dict[str, Column] = dict(zip(ExchangeColumns._fields, closed.matrix, strict=True))
         texts: dict[str, Sequence[Any]] = dict.fromkeys(_NAMED, self._names)
         texts |= {"kind": _KINDS, "outcome": _OUTCOMES, "error_text": self._texts, **self._words}
-        for name, known in texts.items():
-            columns[name] = Coded(getattr(part, name), known)
+        for name, column_texts in texts.items():
+            columns[name] = Coded(getattr(closed, name), column_texts)
         return [TableBlock("exchanges", rows, columns)]
 
 
 def _in_order(out: ExchangeColumns, rows: int) -> ExchangeColumns:
-    """The first rows, those closed by one frame or event by their frames (null last)."""
+    """The first `rows` rows; those with an equal closing row are sorted by frames, nulls last."""
     closing = out.closing_row[:rows]
     if rows < 2 or not bool(np.any(closing[1:] == closing[:-1])):
         return ExchangeColumns(np.ascontiguousarray(out.matrix[:, :rows]))

@@ -1,4 +1,4 @@
-"""Kernels that end exchanges: answers, outcomes, the row that is written, what is forgotten."""
+"""Kernels that end exchanges: set answer and outcome, write the row, free the pending row."""
 
 from dissector.buckets import bucket_of
 from dissector.jit import inlined, kernel
@@ -18,9 +18,9 @@ NEGATIVE_DURATION = NOTICE_NUMBER["negative_duration"]
 
 
 @inlined
-def outcome_of(run: PassContext, row: int) -> int:
+def outcome_of(context: PassContext, row: int) -> int:
     """The outcome of the request that a frame answers."""
-    frames, rules = run.frames, run.rules
+    frames, rules = context.frames, context.rules
     command = frames.command[row]
     if frames.status[row] != COMPLETE:
         return enums.RESPONSE_CUT
@@ -28,16 +28,16 @@ def outcome_of(run: PassContext, row: int) -> int:
     is_failed &= frames.response[row] == rules.failed_response[command]
     if rules.is_refusal[command] == 1 or frames.error_code[row] != NULL or is_failed:
         return enums.ERROR_ANSWER
-    is_nowhere = frames.ledger_id[row] == -1 and frames.entry_id[row] == -1
-    if rules.is_receipt[command] == 1 and is_nowhere:
+    is_not_stored = frames.ledger_id[row] == -1 and frames.entry_id[row] == -1
+    if rules.is_receipt[command] == 1 and is_not_stored:
         return enums.DUP_OR_DROPPED
     return enums.OK
 
 
 @inlined
-def take_answer(run: PassContext, row: int, pending_row: int, outcome: int) -> None:
-    """Fill what a frame says as an answer: to a waiting request, or as an early one."""
-    frames, pending = run.frames, run.state.pending
+def take_answer(context: PassContext, row: int, pending_row: int, outcome: int) -> None:
+    """Fill the columns of an answer in a pending row: a request's, or an unmatched response's."""
+    frames, pending = context.frames, context.state.pending
     status = frames.status[row]
     pending.response_command[pending_row] = frames.command[row]
     pending.response_frame_no[pending_row] = frames.frame_no[row]
@@ -45,22 +45,22 @@ def take_answer(run: PassContext, row: int, pending_row: int, outcome: int) -> N
     pending.response_last_ns[pending_row] = frames.last_ts_ns[row]
     pending.outcome[pending_row] = outcome
     pending.error_code[pending_row] = frames.error_code[row]
-    pending.error_text[pending_row] = run.error_texts[row]
+    pending.error_text[pending_row] = context.error_texts[row]
     if frames.retransmitted[row] == 1 or status != COMPLETE:
         pending.tainted[pending_row] = 1
-    if run.rules.is_receipt[slot_of(frames.command[row])] == 1:
+    if context.rules.is_receipt[slot_of(frames.command[row])] == 1:
         ledger_id, entry_id = frames.ledger_id[row], frames.entry_id[row]
         pending.ledger_id[pending_row] = ledger_id if ledger_id != -1 else NULL
         pending.entry_id[pending_row] = entry_id if entry_id != -1 else NULL
-    asked_ns = pending.request_last_ns[pending_row]
-    # A cut by the snap length leaves the time of the last byte known.
-    if asked_ns != NULL and status in (COMPLETE, CUT_BY_SNAPLEN):
-        pending.latency_ns[pending_row] = frames.last_ts_ns[row] - asked_ns
+    request_ns = pending.request_last_ns[pending_row]
+    # Of a frame cut by the snap length the time of the last byte is known.
+    if request_ns != NULL and status in (COMPLETE, CUT_BY_SNAPLEN):
+        pending.latency_ns[pending_row] = frames.last_ts_ns[row] - request_ns
 
 
 @kernel
-def take_early(state: PairingState, row: int, unmatched: int) -> None:
-    """Fill the answer to a request from one that was captured before it; it is forgotten."""
+def copy_unmatched(state: PairingState, row: int, unmatched: int) -> None:
+    """Copy an unmatched response to the row of its request; free the row of the response."""
     for column in range(FIRST_OF_ANSWER, KNOWN_COLUMNS):
         state.pending.matrix[row, column] = state.pending.matrix[unmatched, column]
     state.pending.tainted[row] = 1
@@ -69,13 +69,13 @@ def take_early(state: PairingState, row: int, unmatched: int) -> None:
 
 @inlined
 def direction_of(state: PairingState, row: int) -> int:
-    """Row in DirectionColumns of side 0 of a pending row's connection."""
+    """The row in DirectionColumns of side 0 of a pending row's connection."""
     return int(2 * state.groups.connection[state.pending.group[row]])
 
 
 @inlined
 def last_hole_of_requests(state: PairingState, row: int) -> int:
-    """Ordinal of the last hole of the side that asked, in which other requests may lie; -1 none."""
+    """Ordinal of the last hole in the direction of a request, which may hide others; -1 none."""
     side = direction_of(state, row) + state.pending.endpoint_index[row]
     return int(state.directions.hole_row[side])
 
@@ -88,8 +88,8 @@ def may_be_lost(state: PairingState, row: int) -> bool:
 
 
 @kernel
-def given_up(state: PairingState, row: int, otherwise: int) -> int:
-    """The outcome of a request that nothing will answer: the first that fits, else `otherwise`."""
+def unanswered_outcome(state: PairingState, row: int, otherwise: int) -> int:
+    """The outcome of a request without an answer: the first that applies, else `otherwise`."""
     pending = state.pending
     answers = direction_of(state, row) + 1 - pending.endpoint_index[row]
     silence, is_lost = pending.silence[row], may_be_lost(state, row)
@@ -105,37 +105,38 @@ def given_up(state: PairingState, row: int, otherwise: int) -> int:
         if state.groups.is_broker_closed[group] == 1 or is_older:
             return enums.DROPPED_AFTER_CLOSE
     is_silent = silence != Expectation.AWAITED and otherwise != enums.EVICTED
-    # Behind a push nothing is answered.
+    # After a push request (ConnectionColumns.push) the broker answers nothing.
     if is_silent or state.connections.push[answers // 2] != ABSENT:
         return enums.NOT_AWAITED
     return otherwise
 
 
 @inlined
-def _duration(run: PassContext, duration: int, connection_id: int, frame_no: int) -> int:
-    """A duration, NULL with a notice if it is negative."""
+def _duration(context: PassContext, duration: int, connection_id: int, frame_no: int) -> int:
+    """A duration, ns; NULL with a notice if it is negative."""
     if duration >= 0 or duration == NULL:
         return duration
-    note(run, NEGATIVE_DURATION, connection_id, frame_no)
+    note(context, NEGATIVE_DURATION, connection_id, frame_no)
     return NULL
 
 
 @inlined
-def note(run: PassContext, kind: int, connection_id: int, frame_no: int) -> None:
-    """A notice of this moment."""
-    notice, rows = add_row(run.notices, kind), run.notices.rows
+def note(context: PassContext, kind: int, connection_id: int, frame_no: int) -> None:
+    """Add a notice with the current time."""
+    notice, rows = add_row(context.notices, kind), context.notices.rows
     rows.frame_no[notice] = frame_no
     rows.connection_id[notice] = connection_id
-    rows.ts_ns[notice] = run.state.counters[pairing_state.COUNT_NOW]
+    rows.ts_ns[notice] = context.state.counters[pairing_state.COUNT_CLOCK]
 
 
 @kernel
-def write(run: PassContext, row: int) -> None:
-    """Write the row of a request, answered or not, or of an early answer, and forget it."""
-    state, pending, out, counters = run.state, run.state.pending, run.out, run.state.counters
+def write(context: PassContext, row: int) -> None:
+    """Write the row of a request, answered or not, or of an unmatched response; free it."""
+    state, out, counters = context.state, context.out, context.state.counters
+    pending = state.pending
     out_row = counters[pairing_state.COUNT_OUT]
     counters[pairing_state.COUNT_OUT] = out_row + 1
-    group, which = pending.group[row], pending.list[row]
+    group, queue = pending.group[row], pending.list[row]
     connection_id = state.connections.connection_id[state.groups.connection[group]]
     for column in range(KNOWN_COLUMNS):
         out.matrix[column, out_row] = pending.matrix[row, column]
@@ -143,8 +144,8 @@ def write(run: PassContext, row: int) -> None:
     out.closing_row[out_row] = counters[pairing_state.COUNT_ROW]
     one = direction_of(state, row)
     last_hole = max(state.directions.hole_row[one], state.directions.hole_row[one + 1])
-    if which == pairing_state.UNMATCHED:
-        # The request was before the capture, or in a hole.
+    if queue == pairing_state.UNMATCHED:
+        # The request was sent before the capture, or lies in a hole.
         since = -1
         transmit = NULL
         out.ts[out_row] = pending.response_last_ns[row]
@@ -156,12 +157,12 @@ def write(run: PassContext, row: int) -> None:
     if last_hole > since:
         out.tainted[out_row] = 1
     frame_no = pending.request_frame_no[row]
-    out.transmit_ns[out_row] = _duration(run, transmit, connection_id, frame_no)
+    out.transmit_ns[out_row] = _duration(context, transmit, connection_id, frame_no)
     frame_no = pending.response_frame_no[row]
-    latency = _duration(run, pending.latency_ns[row], connection_id, frame_no)
+    latency = _duration(context, pending.latency_ns[row], connection_id, frame_no)
     out.latency_ns[out_row] = latency
     out.latency_bucket[out_row] = bucket_of(latency)
-    if which == pairing_state.SENDS and state.groups.producer_id[group] != NULL:
+    if queue == pairing_state.SENDS and state.groups.producer_id[group] != NULL:
         out.topic[out_row] = state.groups.topic[group]
         if state.groups.producer_name[group] != NULL:
             out.producer_name[out_row] = state.groups.producer_name[group]
@@ -169,30 +170,31 @@ def write(run: PassContext, row: int) -> None:
 
 
 @inlined
-def write_unanswered(run: PassContext, row: int, outcome: int) -> None:
-    """Write the row of a request without answer, and forget it."""
-    run.state.pending.outcome[row] = outcome
-    write(run, row)
+def write_unanswered(context: PassContext, row: int, outcome: int) -> None:
+    """Write the row of a request without an answer; free it."""
+    context.state.pending.outcome[row] = outcome
+    write(context, row)
 
 
 @kernel
 def release(state: PairingState, row: int) -> None:
-    """Take a pending row out of everything; that of a push stays for the names of what comes."""
+    """Remove a pending row from chains and lists and free it; a push request's row stays allocated
+    for the names that later frames need."""
     pending = state.pending
-    group, which = pending.group[row], pending.list[row]
+    group, queue = pending.group[row], pending.list[row]
     kind, value, extra = pending.key_kind[row], pending.key_value[row], pending.key_extra[row]
     if kind != 0:
-        if which == pairing_state.UNMATCHED:
-            kind += pairing_state.FOR_EARLY
+        if queue == pairing_state.UNMATCHED:
+            kind += pairing_state.FOR_UNMATCHED
         chain_unlink(state.table, state.chain_links, kind, group, value, extra, row)
     kind, value, extra = pending.other_kind[row], pending.other_value[row], pending.other_extra[row]
     if kind != 0:
         chain_unlink(state.table, state.other_links, kind, group, value, extra, row)
     list_unlink(state.group_lists, state.member_links, group, row)
-    list_unlink(state.order, state.order_links, which, row)
+    list_unlink(state.order, state.order_links, queue, row)
     if pending.attempt_row[row] != ABSENT:
         end_attempt(state.attempts, pending.attempt_row[row])
-    if which == pairing_state.REQUESTS and pending.outstanding_before[row] != NULL:
+    if queue == pairing_state.REQUESTS and pending.outstanding_before[row] != NULL:
         state.groups.publishes[group] -= 1
     if state.connections.push[state.groups.connection[group]] != row:
         give_row(state.pending_pool, row)

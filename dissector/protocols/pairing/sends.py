@@ -1,4 +1,4 @@
-"""Kernels for what is paired by send: sends of a producer, their receipts and errors."""
+"""Kernels for frames paired by send: a producer's sends, their receipts and errors."""
 
 from typing import Final
 
@@ -13,33 +13,33 @@ from dissector.schemas.enums import DROPPED_AFTER_CLOSE
 from dissector.tables import ABSENT, find, note_cut_walk
 
 PUBLISH_TIME_BACK = NOTICE_NUMBER["publish_time_back"]
-# Threads of an application publish in another order than they stamp, by less than that.
+# Threads of an application publish out of order of their timestamps, by less than this.
 _DISORDER_MS: Final = 1000
 
 
 @inlined
-def handle_send(run: PassContext, row: int, connection: int) -> None:
-    """A send waits for its receipt or error."""
-    state, frames = run.state, run.frames
+def handle_send(context: PassContext, row: int, connection: int) -> None:
+    """Add a pending row for a send; pair it with its response if that was captured before."""
+    state, frames = context.state, context.frames
     producer_id = frames.producer_id[row]
     sequence_id = frames.sequence_id[row]
     if producer_id == NULL or sequence_id == NULL or frames.status[row] == MALFORMED:
         return
     group = connections.group_of(state, connection, producer_id)
     if frames.incarnation[row] != state.groups.incarnation[group]:
-        begin_incarnation(run, group, frames.incarnation[row])
-    _note_names(run, row, group)
+        begin_incarnation(context, group, frames.incarnation[row])
+    _note_names(context, row, group)
     outstanding = state.group_lists.length[group]
-    send = pending.new_request(run, row, group, pairing_state.SENDS)
+    send = pending.new_request(context, row, group, pairing_state.SENDS)
     sends = state.pending
     is_producer = state.groups.producer_id[group] != NULL
     sends.outstanding_before[send] = outstanding if is_producer else NULL
     sends.sequence_id[send] = sequence_id
     sends.chunk_id[send] = frames.chunk_id[row]
     sends.crc32c_stored[send] = frames.crc32c_stored[row]
-    sends.message_count[send] = _messages_of(run, row)
-    pending.into_chain(state, send, KeyKind.SEND, sequence_id, producer_id)
-    _note_second_key(run, row, group, send)
+    sends.message_count[send] = _messages_of(context, row)
+    pending.add_key(state, send, KeyKind.SEND, sequence_id, producer_id)
+    _note_second_key(context, row, group, send)
     source = state.groups.source[group]
     if source != ABSENT and is_producer:
         attempt = attempts.begin_attempt(
@@ -49,42 +49,43 @@ def handle_send(run: PassContext, row: int, connection: int) -> None:
         if attempt != ABSENT:
             sends.attempt[send] = state.attempts.rows.count[attempt]
     if frames.replicated_from[row] == NULL:  # a copy has the time of its first publishing
-        _note_publish_time(run, row, group, send)
+        _note_publish_time(context, row, group, send)
     if state.order.first[pairing_state.UNMATCHED] != ABSENT:
-        pending.take_unmatched(run, send)
+        pending.pair_unmatched(context, send)
 
 
 @inlined
-def _note_publish_time(run: PassContext, row: int, group: int, send: int) -> None:
-    """Keep when the client published; a producer publishes in order, so that its clock was set back
-    where a new message is older than the one before."""
-    groups, published = run.state.groups, run.frames.publish_time_ms[row]
-    run.state.pending.publish_time_ms[send] = published
-    if published == NULL or run.state.pending.attempt[send] != 1:
+def _note_publish_time(context: PassContext, row: int, group: int, send: int) -> None:
+    """Store the publish time of a send. A producer publishes in order, so its clock was set back if
+    a new message is older than the one before: a notice says so."""
+    groups, frames = context.state.groups, context.frames
+    published = frames.publish_time_ms[row]
+    context.state.pending.publish_time_ms[send] = published
+    if published == NULL or context.state.pending.attempt[send] != 1:
         return
     before = groups.publish_time_ms[group]
     groups.publish_time_ms[group] = published
     if published < before - _DISORDER_MS:
-        rows.note(run, PUBLISH_TIME_BACK, run.frames.connection_id[row], run.frames.frame_no[row])
+        rows.note(context, PUBLISH_TIME_BACK, frames.connection_id[row], frames.frame_no[row])
 
 
 @inlined
-def _messages_of(run: PassContext, row: int) -> int:
-    """Messages that a send completes: of a chunked message only the last chunk counts, as one."""
-    chunk_count = run.frames.chunk_count[row]
+def _messages_of(context: PassContext, row: int) -> int:
+    """Messages that a send completes: a chunked message counts as one, at its last chunk."""
+    chunk_count = context.frames.chunk_count[row]
     if chunk_count > 1:
-        return 1 if run.frames.chunk_id[row] == chunk_count - 1 else 0
-    return int(run.frames.message_count[row])
+        return 1 if context.frames.chunk_id[row] == chunk_count - 1 else 0
+    return int(context.frames.message_count[row])
 
 
 @inlined
-def _note_names(run: PassContext, row: int, group: int) -> None:
-    """Keep the names of a producer, and the source whose attempts are counted."""
-    groups, frames = run.state.groups, run.frames
+def _note_names(context: PassContext, row: int, group: int) -> None:
+    """Store the names of a producer, and the source under which its attempts are counted."""
+    groups, frames = context.state.groups, context.frames
     topic = frames.topic[row]
     producer_name = frames.producer_name[row]
     is_known = topic == groups.topic[group] and producer_name == groups.producer_name[group]
-    # A receipt may have told the topic, which no send had until now.
+    # A receipt may have set the topic before any send had it.
     if is_known and (topic == NULL or groups.source[group] != ABSENT):
         return
     groups.topic[group] = topic
@@ -93,14 +94,14 @@ def _note_names(run: PassContext, row: int, group: int) -> None:
     if topic != NULL and producer_name != NULL:
         connection = frames.connection_id[row]
         groups.source[group] = attempts.source_of(
-            run.state.attempts, connection, topic, producer_name
+            context.state.attempts, connection, topic, producer_name
         )
 
 
 @inlined
-def _note_second_key(run: PassContext, row: int, group: int, send: int) -> None:
-    """Batches are also known by their last sequence id, copies by their position in the source."""
-    state, frames = run.state, run.frames
+def _note_second_key(context: PassContext, row: int, group: int, send: int) -> None:
+    """Add the second key of a batch, its last sequence id, or of a copy, its source position."""
+    state, frames = context.state, context.frames
     highest = frames.highest_sequence_id[row]
     sequence_id = frames.sequence_id[row]
     if highest > 0:
@@ -109,7 +110,7 @@ def _note_second_key(run: PassContext, row: int, group: int, send: int) -> None:
     if ledger_id != NULL:
         state.groups.has_positions[group] = 1
         kind = KeyKind.SOURCE_POSITION
-        pending.into_other_chain(state, send, kind, ledger_id, entry_id)
+        pending.add_second_key(state, send, kind, ledger_id, entry_id)
         return
     last = sequence_id
     if highest > 0:
@@ -118,13 +119,13 @@ def _note_second_key(run: PassContext, row: int, group: int, send: int) -> None:
         last = sequence_id + frames.message_count[row] - 1
     if last != sequence_id:
         producer_id = frames.producer_id[row]
-        pending.into_other_chain(state, send, KeyKind.LAST, last, producer_id)
+        pending.add_second_key(state, send, KeyKind.LAST, last, producer_id)
 
 
 @kernel
-def begin_incarnation(run: PassContext, group: int, incarnation: int) -> None:
-    """A producer is open again: what still waits from before was dropped."""
-    state, groups = run.state, run.state.groups
+def begin_incarnation(context: PassContext, group: int, incarnation: int) -> None:
+    """Begin an incarnation of a producer: write pending sends of the previous one as dropped."""
+    state, groups = context.state, context.state.groups
     if groups.producer_id[group] == NULL or incarnation < groups.incarnation[group]:
         return
     groups.incarnation[group] = incarnation
@@ -132,7 +133,8 @@ def begin_incarnation(run: PassContext, group: int, incarnation: int) -> None:
     row = state.group_lists.first[group]
     for _ in range(state.group_lists.length[group]):
         after = state.member_links.next[row]
-        rows.write_unanswered(run, row, rows.given_up(state, row, DROPPED_AFTER_CLOSE))
+        outcome = rows.unanswered_outcome(state, row, DROPPED_AFTER_CLOSE)
+        rows.write_unanswered(context, row, outcome)
         row = after
     groups.topic[group] = NULL
     groups.producer_name[group] = NULL
@@ -141,45 +143,45 @@ def begin_incarnation(run: PassContext, group: int, incarnation: int) -> None:
 
 
 @inlined
-def handle_send_answer(run: PassContext, row: int, connection: int) -> None:
-    """A receipt or an error."""
-    state, frames = run.state, run.frames
+def handle_send_answer(context: PassContext, row: int, connection: int) -> None:
+    """Pair a receipt or an error with its send, or keep it as unmatched."""
+    state, frames = context.state, context.frames
     producer_id, sequence_id = frames.producer_id[row], frames.sequence_id[row]
     is_readable = producer_id != NULL and sequence_id != NULL
     if not is_readable or frames.status[row] == MALFORMED:
         connections.note_hole(state, 2 * connection + frames.endpoint_index[row])
         return
     group = connections.group_of(state, connection, producer_id)
-    send = _send_of(run, row, group)
+    send = _send_of(context, row, group)
     groups = state.groups
     is_of_group = send != ABSENT or groups.incarnation[group] == frames.incarnation[row]
     if groups.topic[group] == NULL and is_of_group:
         groups.topic[group] = frames.topic[row]
     if send == ABSENT:
-        unmatched = pending.keep_unmatched(run, row, connection, rows.outcome_of(run, row))
+        unmatched = pending.keep_unmatched(context, row, connection, rows.outcome_of(context, row))
         state.pending.sequence_id[unmatched] = sequence_id
         if frames.highest_sequence_id[row] > 0:
             state.pending.highest_sequence_id[unmatched] = frames.highest_sequence_id[row]
-        pending.into_chain(state, unmatched, KeyKind.SEND, sequence_id, producer_id)
+        pending.add_key(state, unmatched, KeyKind.SEND, sequence_id, producer_id)
         return
-    pending.set_answered(run, row, send)
-    rows.take_answer(run, row, send, rows.outcome_of(run, row))
-    rows.write(run, send)
+    pending.set_answered(context, row, send)
+    rows.take_answer(context, row, send, rows.outcome_of(context, row))
+    rows.write(context, send)
 
 
 @inlined
-def _send_of(run: PassContext, row: int, group: int) -> int:
-    """The send that a receipt or error answers, or ABSENT.
+def _send_of(context: PassContext, row: int, group: int) -> int:
+    """The send of a receipt or error, or ABSENT.
 
-    The oldest of that sequence id: chunks share it and are answered in order. An error of a batch
-    repeats its last sequence id. The receipt of a copy made by replication repeats the position in
-    the source cluster instead.
+    It is the oldest of that sequence id: chunks share the id and are answered in order. An error
+    repeats the last sequence id of a batch. The receipt of a copy made by replication repeats the
+    position in the source cluster instead.
     """
-    state, frames = run.state, run.frames
+    state, frames = context.state, context.frames
     sequence_id = frames.sequence_id[row]
     producer_id = frames.producer_id[row]
     highest = frames.highest_sequence_id[row]
-    if run.rules.is_receipt[frames.command[row]] == 0:
+    if context.rules.is_receipt[frames.command[row]] == 0:
         return _send_of_error(state, group, sequence_id, producer_id)
     if state.groups.has_positions[group] == 1:
         send = find(state.table, KeyKind.SOURCE_POSITION, group, sequence_id, highest)
@@ -196,7 +198,7 @@ def _send_of(run: PassContext, row: int, group: int) -> int:
 
 @kernel
 def _with_highest(state: PairingState, first: int, highest: int) -> int:
-    """Among sends of one sequence id the oldest with this last one; else the oldest."""
+    """The oldest send of a sequence id with this last sequence id; else the oldest of all."""
     row = first
     for _ in range(MAX_CHAIN_STEPS):
         if row == ABSENT:
@@ -210,9 +212,9 @@ def _with_highest(state: PairingState, first: int, highest: int) -> int:
 
 @kernel
 def _send_of_error(state: PairingState, group: int, sequence_id: int, producer_id: int) -> int:
-    """The oldest send whose first or last sequence id this is.
+    """The oldest send with this first or last sequence id.
 
-    A last id that was only reckoned from the number of messages counts if nothing else fits.
+    A last id that was only computed from the number of messages matches if nothing else does.
     """
     by_first = find(state.table, KeyKind.SEND, group, sequence_id, producer_id)
     by_last = find(state.table, KeyKind.LAST, group, sequence_id, producer_id)

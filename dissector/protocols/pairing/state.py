@@ -1,26 +1,26 @@
-"""What pairing remembers: requests without an answer, and answers without a request.
+"""The state of pairing: requests without an answer, and responses without a request.
 
-Theory. A *pending* row is a send, another request, or an *early* answer: one that was captured
-before its request and waits for it within the reorder window. Pending rows of one producer on one
-connection form a *group*; the other requests of a connection form one more. What moves a row:
+Theory. A *pending* row is a send, another request, or an *unmatched* response: one that was
+captured before its request and waits for it within the reorder window. Pending rows of one producer
+on one connection form a *group*; the other requests of a connection form one more. Transitions:
 
-    request --its answer--> written: ok, error, dup_or_dropped, response_cut
-    send    --a newer incarnation of its producer is open--> dropped_after_close
-    request --end of the connection, end of the capture, bound reached--> the first outcome of
-              other_side_not_captured, dropped_after_close, lost_in_gap that fits, else conn_closed,
-              unanswered_at_end, evicted
-    early   --its request--> written as that request's answer, without latency
-    early   --the window has passed, or an end as above--> orphan_response
+    request   --its answer--> written: ok, error, dup_or_dropped, response_cut
+    send      --a newer incarnation of its producer is open--> dropped_after_close
+    request   --end of the connection, end of the capture, bound reached--> the first outcome of
+                other_side_not_captured, dropped_after_close, lost_in_gap that applies, else
+                conn_closed, unanswered_at_end, evicted
+    unmatched --its request--> written as that request's answer, without latency
+    unmatched --the window has passed, or an end as above--> orphan_response
 
-How an answer finds its request: chains in one hash table, oldest first. Sends are keyed by their
-sequence id; batches also by their last one, which errors repeat; copies made by replication also by
-the position in the source cluster, which their receipts repeat. See `rules` for the others.
+Requests are looked up by key in one hash table, whose chains are oldest first. The key of a send is
+its sequence id; of a batch also the last one, which errors repeat; of a copy made by replication
+also the position in the source cluster, which its receipt repeats. `rules` has the other keys.
 
-Holes. A *side* is one direction of a connection. An answer can hide in bytes that are missing, but
-not in those of a frame that is known: a gap inside a frame is no hole, which the framing tells
-(`frames_missing`). Ordinals of rows, which only rise, say what lies after what.
+Holes. A *side* is one direction of a connection. A *hole* is missing bytes that may contain an
+answer. A gap inside a frame is no hole, as all its bytes are the frame's; the framing marks holes
+(`frames_missing`). Row ordinals only rise and give the order of holes and requests.
 
-Attempts. Of each send the key (producer, sequence id, chunk, checksum) is counted while it waits
+Attempts. The key of a send (producer, sequence id, chunk, checksum) is counted while the send waits
 and while it is among the last answered ones of its producer: `attempts`.
 """
 
@@ -42,7 +42,7 @@ from dissector.protocols.pairing.rules import RuleColumns
 from dissector.states import State
 from dissector.tables import HashTable, ListHeads, ListLinks, Pool
 
-# Lists of pending rows in the order in which they came.
+# Lists of pending rows in order of arrival.
 SENDS: Final = 0
 REQUESTS: Final = 1
 UNMATCHED: Final = 2
@@ -61,37 +61,37 @@ class KeyKind(enum.IntEnum):
     SOURCE_POSITION = 8  # group, ledger and entry in the source cluster
 
 
-FOR_EARLY: Final = 16  # added to a kind: the chain of early answers of that key
+FOR_UNMATCHED: Final = 16  # added to a kind: the chain of unmatched responses of that key
 
 # Indexes into PairingState.counters.
 COUNT_OUT: Final = 0  # rows written to the output
 COUNT_ROW: Final = 1  # rows (frames and events) ever seen: the ordinal of the current one
-COUNT_NOW: Final = 2  # largest stamp seen, ns
-COUNT_EVICTED: Final = 3  # rows given up because too many waited
-COUNT_PRODUCERS: Final = 4  # groups that are producers
-COUNT_AT: Final = 5  # row of the block to go on with
+COUNT_CLOCK: Final = 2  # largest capture time so far, ns
+COUNT_EVICTED: Final = 3  # rows written early because a list was full
+COUNT_PRODUCERS: Final = 4  # groups of producers
+COUNT_CURSOR: Final = 5  # row of the block that is handled next
 COUNTERS: Final = 6
 
-ROW_KEYS: Final = 5  # that one row adds to the table at most
+ROW_KEYS: Final = 5  # keys that one row adds to the table at most
 
 # Indexes into PairingState.limits behind SENDS, REQUESTS, UNMATCHED: the fields of PairingBounds.
 LIMIT_PRODUCERS: Final = 3
 
-RECENT: Final = 256  # connections and groups found by a glance; a power of two
+RECENT: Final = 256  # slots of the caches of connections and groups; a power of two
 
 
 class PendingColumns(Records, KnownColumns):
-    """Requests and early answers, int64[rows] each.
+    """Requests and unmatched responses, int64[rows] each.
 
     list: SENDS, REQUESTS, UNMATCHED.
     group: row in GroupColumns.
-    endpoint_index: of the request (of an early answer: of the request that it waits for).
+    endpoint_index: of the request (also in an unmatched response).
     row: ordinal of the frame.
-    silence: rules.AWAITED and so on.
-    key_kind, key_value, key_extra, other_kind, other_value, other_extra: its chains, other_kind 0
-        if it is in one only; key_kind 0 of what is found by order.
+    silence: a rules.Expectation.
+    key_kind, key_value, key_extra: its key; key_kind 0 if it is paired by order.
+    other_kind, other_value, other_extra: its second key; other_kind 0 if it has none.
     attempt_row: see `attempts`.
-    deadline_ns: until when an early answer waits.
+    deadline_ns: time at which an unmatched response expires.
     """
 
     list: Int64Array
@@ -113,13 +113,13 @@ class GroupColumns(Records):
     """Producers with sends, and the other requests of each connection; int64[rows] each.
 
     connection: row in ConnectionColumns.
-    producer_id: NULL for the other requests.
-    incarnation: of the sends that wait.
-    is_broker_closed: 1 after the broker closed it.
-    publish_time_ms: of its last message that was sent for the first time.
-    has_positions: 1 once a send was copied from another cluster.
-    source: of attempts, ABSENT if names are not known.
-    publishes: requests in it that count as outstanding.
+    producer_id: NULL in the group of other requests.
+    incarnation: of the pending sends.
+    is_broker_closed: 1 after the broker closed the producer.
+    publish_time_ms: of the last message that was not a repetition.
+    has_positions: 1 once a send was a copy from another cluster.
+    source: of attempts, ABSENT if the names are not known.
+    publishes: pending requests that count as outstanding publishes.
     """
 
     connection: Int64Array
@@ -137,10 +137,10 @@ class GroupColumns(Records):
 class ConnectionColumns(Bundle):
     """Connections, int64[rows] each.
 
-    requests: the group of their requests that are no sends.
-    push: the request that turned it into one way without answers, ABSENT if none did; its row stays
-        pending. Negative, too: there is one that was not seen.
-    skipped: answers still to come for requests by order that were given up.
+    requests: row of the group of its requests other than sends.
+    push: row of the request that made the broker push without further answers, which stays pending;
+        ABSENT if there is none; another negative number if it was not captured.
+    skipped: answers still expected to requests by order that were evicted.
     """
 
     connection_id: Int64Array
@@ -152,7 +152,7 @@ class ConnectionColumns(Bundle):
 class DirectionColumns(Bundle):
     """Directions, int64[2 * connections]: row 2 * connection + side.
 
-    is_seen: 1 once anything of it came.
+    is_seen: 1 once a frame or event of it was captured.
     hole_row: ordinal of its last hole, -1 none.
     """
 
@@ -161,13 +161,13 @@ class DirectionColumns(Bundle):
 
 
 class PairingState(State):
-    """Everything the kernels of exchanges change.
+    """Everything that the kernels of exchanges change.
 
-    limits: an PairingBounds, the first three for the lists of pending rows.
-    order: those lists.
+    limits: the PairingBounds; the first three bound the lists of pending rows.
+    order: the lists SENDS, REQUESTS, UNMATCHED.
     group_lists: pending rows of each group.
-    connection_lists: groups of each connection; chain_links and other_links: of the two chains of a
-        pending row.
+    connection_lists: groups of each connection.
+    chain_links, other_links: links of the chains of a pending row's first and second key.
     """
 
     table: HashTable
@@ -194,13 +194,13 @@ class PairingState(State):
 
 
 class PassContext(NamedTuple):
-    """What one pass over a block works with.
+    """The arguments of one pass over a block.
 
     error_texts: int64[rows of the block], index of each frame's error text among the texts of the
         block.
-    window_ns: how long an early answer waits, by the largest stamp seen.
-    out: gets what closes, from counters[COUNT_OUT] on.
-    notices: as many as can come fit.
+    window_ns: how long an unmatched response waits, by COUNT_CLOCK.
+    out: closed exchanges are written from row counters[COUNT_OUT] on.
+    notices: has room for all notices of the block.
     """
 
     state: PairingState
@@ -213,7 +213,7 @@ class PassContext(NamedTuple):
 
 
 class PairingBounds(NamedTuple):
-    """How many rows of each kind there may be; attempts and sources: see `attempts`."""
+    """The maximum number of rows by kind; attempts and sources: see `attempts`."""
 
     sends: int = dissector_limits.MAX_PENDING_SENDS
     requests: int = dissector_limits.MAX_PENDING_REQUESTS
@@ -224,7 +224,7 @@ class PairingBounds(NamedTuple):
 
 
 def new_pairing_state(rows: int, bounds: PairingBounds, key: int = 0) -> PairingState:
-    """A state with room for so many of each kind; it grows from there. key: of hash tables."""
+    """An empty state with `rows` rows of each kind, which grows. key: of hash tables."""
     return PairingState(
         table=tables.new_hash_table(1024, key),
         counters=np.zeros(COUNTERS, np.int64),
@@ -251,10 +251,10 @@ def new_pairing_state(rows: int, bounds: PairingBounds, key: int = 0) -> Pairing
 
 
 def reserve(state: PairingState, more: int) -> None:
-    """Make room for what `more` further rows can add.
+    """Reserve room for all that `more` further frames can add.
 
-    A row adds at most one pending row, one attempt and its source, one connection and two groups;
-    beyond a bound the kernels make room themselves.
+    A frame adds at most one pending row, one attempt and its source, one connection and two groups;
+    at a bound the kernels evict rows.
     """
     state.grow(
         table=tables.reserved(state.table, ROW_KEYS * more),
@@ -265,7 +265,7 @@ def reserve(state: PairingState, more: int) -> None:
 
 
 def reserve_connections(state: PairingState, more: int) -> None:
-    """Make room for so many further connections."""
+    """Reserve room for `more` further connections."""
     tables.grow_rows(
         state, "connection_pool", more, connections=NULL, connection_lists=tables.ABSENT
     )
@@ -277,7 +277,7 @@ def reserve_connections(state: PairingState, more: int) -> None:
 
 
 def reserve_pending(state: PairingState, more: int) -> None:
-    """Make room for so many further pending rows."""
+    """Reserve room for `more` further pending rows."""
     links = ("order_links", "member_links", "chain_links", "other_links")
     filled = dict.fromkeys(links, tables.ABSENT)
     tables.grow_rows(state, "pending_pool", more + 1, pending=NULL, **filled)

@@ -1,9 +1,9 @@
-"""Pulsar's exchanges: what pairs beyond the table of commands, and what pairing tells the registry.
+"""Pulsar's exchanges: pairing rules beyond the table of commands, in one pass with the registry.
 
-The first pass over decoded frames, which the registry names as it goes. An answer by request id is
-of whom its request was; what closing and opening a producer does to its sends is known once the
-registry has had the frame. So each frame's request is found first, then the registry takes the
-frame, then the exchange goes on.
+It is the first pass over decoded frames, and the registry fills names in the same pass. An answer
+by request id belongs to the producer or consumer of its request; the effect of opening or closing a
+producer on its sends is known only after the registry has handled the frame. So for each frame the
+pass finds its request, lets the registry handle it, and then updates the exchange.
 """
 
 from collections.abc import Sequence
@@ -24,91 +24,91 @@ from dissector.protocols.pairing import state as pairing_state
 from dissector.protocols.pairing.exchanges import Exchanges
 from dissector.protocols.pairing.rules import PairedBy
 from dissector.protocols.pairing.state import PairingBounds, PassContext
-from dissector.protocols.pulsar.registry import Asked, RegistryContext, register_frame
+from dissector.protocols.pulsar.registry import RegistryContext, Request, register_frame
 from dissector.protocols.pulsar.wire import commands
 from dissector.tables import ABSENT
 
 
 @kernel
 def pair_frames(
-    run: PassContext, stop: int, protocol: int, registry_context: RegistryContext
+    context: PassContext, stop: int, protocol: int, registry_context: RegistryContext
 ) -> int:
-    """`pairing.steps.pair_frames` with what only Pulsar has; sets the registry's columns, too."""
-    state, frames = run.state, run.frames
-    first = state.counters[pairing_state.COUNT_AT]
+    """`pairing.steps.pair_frames` with Pulsar's own rules; also fills the registry's columns."""
+    state, frames = context.state, context.frames
+    first = state.counters[pairing_state.COUNT_CURSOR]
     for row in range(first, stop):
         if not steps.has_room_for_row(state):
             return stop - row
-        steps.begin_row(run, row, state.counters[pairing_state.COUNT_ROW] + 1)
+        steps.begin_row(context, row, state.counters[pairing_state.COUNT_ROW] + 1)
         if frames.protocol[row] != protocol:
             continue
         connection = connections.connection_of(state, frames.connection_id[row])
         command = frames.command[row]
         request = ABSENT
         if command == commands.ERROR and frames.request_id[row] == commands.BROKER_REQUEST_ID:
-            request = _refused_connect(run, row, connection)
+            request = _refused_connect(context, row, connection)
         else:
-            request = steps.find_request(run, row, connection)
-        register_frame(frames, row, _asked_of(run, request), registry_context)
+            request = steps.find_request(context, row, connection)
+        register_frame(frames, row, _answered_request(context, request), registry_context)
         if command < 0:
-            steps.handle_event(run, row, connection)
+            steps.handle_event(context, row, connection)
             continue
         state.directions.is_seen[2 * connection + frames.endpoint_index[row]] = 1
         if command in (commands.MESSAGE, commands.FLOW):
             continue
-        if command in (commands.SEND, commands.SEND_RECEIPT) or not _is_all(
-            run, row, connection, request
+        if command in (commands.SEND, commands.SEND_RECEIPT) or not _handle_pulsar_only(
+            context, row, connection, request
         ):
-            steps.handle_frame(run, row, connection, request)
+            steps.handle_frame(context, row, connection, request)
     return 0
 
 
 @kernel
-def _refused_connect(run: PassContext, row: int, connection: int) -> int:
-    """Before it has accepted a connection the broker refuses without a request id."""
-    if run.frames.status[row] == columns.MALFORMED:
+def _refused_connect(context: PassContext, row: int, connection: int) -> int:
+    """The CONNECT that an ERROR without a request id answers: the broker refuses the connection."""
+    if context.frames.status[row] == columns.MALFORMED:
         return ABSENT
-    side = 1 - run.frames.endpoint_index[row]
-    return pending.next_in_turn(run, connection, commands.CONNECT, side)
+    side = 1 - context.frames.endpoint_index[row]
+    return pending.next_in_turn(context, connection, commands.CONNECT, side)
 
 
 @inlined
-def _asked_of(run: PassContext, request: int) -> Asked:
-    """A waiting request for the registry."""
+def _answered_request(context: PassContext, request: int) -> Request:
+    """A pending request as the registry needs it."""
     if request == ABSENT:
-        return Asked(NULL, NULL, NULL, NULL, NULL, NULL)
-    waiting = run.state.pending
-    command = waiting.request_command[request]
-    kind = run.rules.client_handle[command]
-    number = waiting.producer_id[request]
+        return Request(NULL, NULL, NULL, NULL, NULL, NULL)
+    requests = context.state.pending
+    command = requests.request_command[request]
+    kind = context.rules.client_handle[command]
+    number = requests.producer_id[request]
     if kind == commands.CONSUMER_SUBJECT:
-        number = waiting.consumer_id[request]
-    return Asked(
+        number = requests.consumer_id[request]
+    return Request(
         command,
         kind,
         number,
-        waiting.incarnation[request],
-        waiting.topic[request],
-        waiting.subscription[request],
+        requests.incarnation[request],
+        requests.topic[request],
+        requests.subscription[request],
     )
 
 
 @kernel
-def _is_all(run: PassContext, row: int, connection: int, request: int) -> bool:
-    """Handle what only Pulsar's commands do; whether nothing is left to be paired."""
-    frames = run.frames
+def _handle_pulsar_only(context: PassContext, row: int, connection: int, request: int) -> bool:
+    """Apply Pulsar's own rules to a frame; True if it needs no further pairing."""
+    frames = context.frames
     command = frames.command[row]
     is_known = command < rules.COMMAND_SLOTS and frames.status[row] != columns.MALFORMED
-    if not is_known or run.rules.reply_key[command] == PairedBy.SEND:
+    if not is_known or context.rules.reply_key[command] == PairedBy.SEND:
         return False
     if frames.handle_kind[row] == commands.PRODUCER_SUBJECT:
-        _handle_lifecycle(run, row, connection)
+        _handle_lifecycle(context, row, connection)
     if command == commands.PRODUCER_SUCCESS and frames.is_ready[row] == 0:
         if request != ABSENT:
-            pending.set_answered(run, row, request)
+            pending.set_answered(context, row, request)
         return True  # another answer follows
     is_close = command in (commands.CLOSE_PRODUCER, commands.CLOSE_CONSUMER)
-    is_request = run.rules.request_key[command] == PairedBy.REQUEST_ID
+    is_request = context.rules.request_key[command] == PairedBy.REQUEST_ID
     is_of_broker = is_close and frames.direction[row] == columns.TO_CLIENT
     return bool(
         is_request and (is_of_broker or frames.request_id[row] == commands.BROKER_REQUEST_ID)
@@ -116,9 +116,9 @@ def _is_all(run: PassContext, row: int, connection: int, request: int) -> bool:
 
 
 @kernel
-def _handle_lifecycle(run: PassContext, row: int, connection: int) -> None:
-    """What closing and reopening a producer does to its sends."""
-    state, frames = run.state, run.frames
+def _handle_lifecycle(context: PassContext, row: int, connection: int) -> None:
+    """Apply the opening or closing of a producer to the group of its sends."""
+    state, frames = context.state, context.frames
     lifecycle = frames.lifecycle[row]
     number = frames.handle_id[row]
     incarnation = frames.handle_incarnation[row]
@@ -134,21 +134,21 @@ def _handle_lifecycle(run: PassContext, row: int, connection: int) -> None:
     if group == ABSENT:
         return
     if lifecycle == Lifecycle.READY and incarnation > groups.incarnation[group]:
-        sends.begin_incarnation(run, group, incarnation)
+        sends.begin_incarnation(context, group, incarnation)
     is_over = lifecycle in (Lifecycle.CLOSED_BY_CLIENT, Lifecycle.REFUSED)
     if is_over and state.group_lists.length[group] == 0:
         connections.free_group(state, group)
 
 
 class ErrorTexts(NamedTuple):
-    """Error texts of a block, and for each row the index of its own; few rows have one."""
+    """Error texts of a block; indexes: int64[rows], each row's text, NULL in most rows."""
 
     indexes: Int64Array
     texts: list[bytes]
 
 
 class PulsarExchanges(Exchanges):
-    """State of one capture; `pair_named` takes the blocks in order, `finish` closes what waits."""
+    """Pairs the frames of a capture: call `pair_named` with the blocks in order, then `finish`."""
 
     def __init__(
         self,
@@ -162,9 +162,9 @@ class PulsarExchanges(Exchanges):
         self._texts: list[bytes] = []
 
     def set_proxy_side(self, connection: int, is_proxy_side: bool) -> None:
-        """Count attempts of a proxy's leg apart from those of its twin.
+        """Count attempts on the proxy's side of a pair apart from those on the client's side.
 
-        To be called before the connection's first producer, and with False when it is over.
+        Call it before the connection's first producer, and with False when the connection closes.
         """
         pairing_state.reserve(self._state, 1)
         attempts.set_proxy_side(self._state.attempts, connection, int(is_proxy_side))
@@ -178,50 +178,50 @@ class PulsarExchanges(Exchanges):
         registry_context: RegistryContext,
         notices: NoticeLog,
     ) -> list[TableBlock]:
-        """`pair`, and what the registry knows of each frame.
+        """Pair a block as `pair` does, and fill the registry's columns of each frame.
 
         Args:
-            error_texts: what `read_texts` says of the block.
-            registry_context: what the registry began the block with.
+            error_texts: of the block, from `read_texts`.
+            registry_context: of the block, from `PulsarRegistry.begin`.
         """
         indexes = error_texts.indexes
         indexes[indexes != NULL] += len(self._texts)
         self._texts += error_texts.texts
-        run = self.begin(frames, rows, indexes, names)
-        for _ in self.rooms():
-            if not pair_frames(run, rows, self._protocol, registry_context):
+        context = self.begin(frames, rows, indexes, names)
+        for _ in self.reservations():
+            if not pair_frames(context, rows, self._protocol, registry_context):
                 break
-        blocks = self.blocks(run, notices)
+        blocks = self.blocks(context, notices)
         self._keep_texts()
         return blocks
 
     def read_texts(self, frames: FrameColumns, rows: int, sources: Sources) -> ErrorTexts:
         """The error texts of a block.
 
-        It alone needs the bytes of the block, and nothing of the blocks before it: `pair_named` may
-        run later, and those of the blocks before it beside it.
+        Only this reads the block's bytes, and it depends on no earlier block: `pair_named` may run
+        later, and `pair_named` of earlier blocks may run in parallel.
         """
-        found = ErrorTexts(np.full(max(rows, 1), NULL, np.int64), [])
+        error_texts = ErrorTexts(np.full(max(rows, 1), NULL, np.int64), [])
         has_text = frames.error_text_bytes[:rows] >= 0
         is_mine = frames.protocol[:rows] == self._protocol
         for row in np.flatnonzero(has_text & is_mine).tolist():
             start = int(frames.error_text_at[row])
             data = sources[int(frames.source[row])]
-            found.indexes[row] = len(found.texts)
+            error_texts.indexes[row] = len(error_texts.texts)
             length = int(frames.error_text_bytes[row])
             shown = data[start : start + min(length, MAX_DETAIL_TEXT)].tobytes()
-            found.texts.append(bounded(shown, length))
-        return found
+            error_texts.texts.append(bounded(shown, length))
+        return error_texts
 
     def _keep_texts(self) -> None:
-        """Start a new list of texts with those of early answers, which are still to be written."""
+        """Drop all error texts but those of unmatched responses, whose rows are not written yet."""
         state = self._state
-        kept: list[bytes] = []
+        remaining: list[bytes] = []
         unmatched = int(state.order.first[pairing_state.UNMATCHED])
         while unmatched != ABSENT and self._texts:
             index = int(state.pending.error_text[unmatched])
             if index != NULL:
-                state.pending.error_text[unmatched] = len(kept)
-                kept.append(self._texts[index])
+                state.pending.error_text[unmatched] = len(remaining)
+                remaining.append(self._texts[index])
             unmatched = int(state.order_links.next[unmatched])
-        self._texts = kept
+        self._texts = remaining

@@ -47,7 +47,7 @@ MARKERS: Final = {
     21: "TXN_COMMIT",
     22: "TXN_ABORT",
 }
-# Columns of `frames` that are not plain: texts that lie in the frame, and codes.
+# Columns of `frames` that are no numbers: texts in the frame's bytes, and codes.
 _TEXTS: Final = tuple(
     (column.name, f"{column.name}_at", f"{column.name}_bytes")
     for column in TABLES["frames"].columns
@@ -66,13 +66,13 @@ _ACK_SETS: Final = np.array(
 
 @dataclass
 class _Decoded(Decoded):
-    """A block: its fields; all names by code; connections that are proxies' legs from now on; and
-    what registry and exchanges need of its bytes."""
+    """A block: its fields; all names by code; connections newly known as a proxy's side; and the
+    values that registry and exchanges need of its bytes."""
 
     fields: Fields
     names: list[bytes]
-    legs: list[int]
-    said: Int64Array
+    proxy_connections: list[int]
+    raw_values: Int64Array
     error_texts: ErrorTexts
 
 
@@ -115,7 +115,7 @@ class PulsarDecoder:
         self.notices = NoticeLog()
 
     def advance(self, block: FrameBlock) -> _Decoded:
-        """Fill the columns that the bytes of Pulsar's rows tell; threads fill the others."""
+        """Fill the columns that come from the bytes of Pulsar's rows; threads fill the others."""
         frames, rows, sources = block.frames, block.rows, block.sources
         fields = self._decoder.decode(frames, rows, sources)
         self.notices.take(self._decoder.notices)
@@ -124,35 +124,35 @@ class PulsarDecoder:
             fields,
             self._names.update(),
             self._proxy_legs(block),
-            self._registry.read_said(frames, rows, sources),
+            self._registry.read_raw_values(frames, rows, sources),
             self._exchanges.read_texts(frames, rows, sources),
         )
 
     def pair(self, block: FrameBlock, decoded: _Decoded) -> Related:
-        """Names of frames, and which of them belong together: subjects and exchanges that closed.
+        """Fill names in frames; return producers, consumers and exchanges that closed.
 
-        With `relate` it takes a third of the time.
+        With `relate` it needs a third of the time.
         """
-        for connection in decoded.legs:
+        for connection in decoded.proxy_connections:
             self._exchanges.set_proxy_side(connection, True)
         frames, rows, names, notices = block.frames, block.rows, decoded.names, NoticeLog()
-        run = self._registry.begin(rows, names, decoded.said)
+        context = self._registry.begin(rows, names, decoded.raw_values)
         texts = decoded.error_texts
-        exchanges = self._exchanges.pair_named(frames, rows, texts, names, run, notices)
-        client_handles = self._registry.closed(rows, run, notices)
+        exchanges = self._exchanges.pair_named(frames, rows, texts, names, context, notices)
+        client_handles = self._registry.closed(rows, context, notices)
         return Related(self._named(client_handles + exchanges), notices)
 
     def read(self, block: FrameBlock, decoded: _Decoded) -> Related:
         """The messages of a block."""
-        for connection in decoded.legs:
+        for connection in decoded.proxy_connections:
             self._entries.set_proxy_side(connection, True)
         frames, rows, words, notices = block.frames, block.rows, decoded.fields.words, NoticeLog()
         messages = self._entries.advance(frames, rows, block.sources, words, decoded.names, notices)
         return Related(messages, notices)
 
     def relate(self, block: FrameBlock, decoded: _Decoded) -> Related:
-        """All about consuming."""
-        for connection in decoded.legs:
+        """The consumption tables of a block."""
+        for connection in decoded.proxy_connections:
             self._consumption.set_proxy_side(connection, True)
         frames, rows, fields, notices = block.frames, block.rows, decoded.fields, NoticeLog()
         consumption = self._consumption.advance(
@@ -161,7 +161,7 @@ class PulsarDecoder:
         return Related(consumption, notices)
 
     def _proxy_legs(self, block: FrameBlock) -> list[int]:
-        """Read handshakes; gives connections on which a proxy passes on what its client sent."""
+        """Parse handshakes; return connections newly known as a proxy's side of a pair."""
         frames, rows, sources = block.frames, block.rows, block.sources
         handshakes = self._handshakes.advance(frames, rows, sources)
         for each in handshakes:
@@ -172,7 +172,7 @@ class PulsarDecoder:
     def frame_columns(
         self, block: FrameBlock, decoded: _Decoded, rows: Int64Array
     ) -> dict[str, Column]:
-        """Pulsar's own columns of the table frames, for chosen rows of the block."""
+        """Pulsar's own columns of the table `frames`, for chosen rows of the block."""
         columns: dict[str, Column] = {}
         for index, values in picked(block, _NUMBERS, rows).items():
             name = _CODED[index]
@@ -198,51 +198,51 @@ class PulsarDecoder:
         return columns
 
     def connection_facts(self, connections: Sequence[int]) -> dict[int, ConnectionFacts]:
-        """What is known of connections that are over, which are forgotten."""
-        known = self.open_facts(connections)
-        for connection in known:
+        """The facts of closed connections; their state is dropped."""
+        facts = self.open_facts(connections)
+        for connection in facts:
             if self._proxy_sides.is_proxy_side(connection):
                 self._entries.set_proxy_side(connection, False)
                 self._exchanges.set_proxy_side(connection, False)
             self._handshakes.pop(connection)
             self._proxy_sides.pop(connection)
-        return known
+        return facts
 
     def open_facts(self, connections: Sequence[int]) -> dict[int, ConnectionFacts]:
-        """What is known of connections by now: nothing of those without a handshake."""
-        known = self._handshakes.of(connections)
-        for connection, facts in known.items():
+        """The facts of connections so far; those without a handshake have none."""
+        by_connection = self._handshakes.of(connections)
+        for connection, facts in by_connection.items():
             proxy_side = self._proxy_sides.of(connection)
             if proxy_side is not None:
-                known[connection] = facts._replace(
+                by_connection[connection] = facts._replace(
                     leg=proxy_side.name, twin_connection_id=proxy_side.proxy_peer
                 )
-        return known
+        return by_connection
 
     def repeated(self) -> Collection[int]:
-        """The proxy's legs of pairs."""
+        """Connections that are the proxy's side of a pair."""
         return self._proxy_sides.repeated
 
     def drain_hidden(self) -> tuple[int, int]:
-        """Credentials of handshakes."""
+        """Count and bytes of credentials in handshakes since the last call."""
         hidden, self._hidden = self._hidden, (0, 0)
         return hidden
 
     def finish(self) -> list[TableBlock]:
-        """Close what is open at the capture's end."""
+        """The rows that are open at the end of the capture."""
         names = (self._names, self._entries.real_topics)
         self.notices.add(of_long_names(sum(each.drain_cut() for each in names)))
         passes = (self._registry, self._exchanges, self._consumption)
-        memories = [each.memory() for each in passes]
-        self.notices.add(of_limits(*memories, crowded=sum(each.crowded for each in names)))
-        self._decoder.unknown.note_all(self.notices)
+        states = [each.memory() for each in passes]
+        self.notices.add(of_limits(*states, crowded=sum(each.crowded for each in names)))
+        self._decoder.unknown.write_notices(self.notices)
         client_handles = self._named(self._registry.finish(self.notices))
         exchanges = self._named(self._exchanges.finish(self.notices))
         self._entries.finish(self.notices)
         return client_handles + exchanges + self._consumption.finish(self.notices)
 
     def open_rows(self) -> list[TableBlock]:
-        """The rows that `finish` would give now."""
+        """The rows that `finish` would return now; the state is unchanged."""
         blocks = self._registry.open_rows() + self._exchanges.open_rows()
         return self._named(blocks) + self._consumption.open_rows()
 
@@ -251,7 +251,7 @@ class PulsarDecoder:
 
 
 def named(blocks: list[TableBlock], commands: CommandNames) -> list[TableBlock]:
-    """Rows of producers, consumers and exchanges with the names of their enumerations."""
+    """Replace numbers of enumerations by their names, in producers, consumers and exchanges."""
     for block in blocks:
         for column, values in block.columns.items():
             if not isinstance(values, np.ndarray):
@@ -266,9 +266,9 @@ def named(blocks: list[TableBlock], commands: CommandNames) -> list[TableBlock]:
 
 @cache
 def _words_of(column: str) -> tuple[str, ...] | None:
-    """Words by number for a column that holds the numbers of a wire enumeration, else None.
+    """Words by number for a column with the numbers of a wire enumeration, else None.
 
-    A number without a word is its digits. A tuple: nobody looks for secrets in our own words.
+    A number without a word is its digits. A tuple, as these words are not searched for secrets.
     """
     field = field_of(column)
     if column == "marker_type":
@@ -287,7 +287,7 @@ def _is_bytes(column: str) -> bool:
 
 
 def _bounded_texts(spans: Spans) -> Column:
-    """Texts as they are, unless one is too long."""
+    """The texts, each cut to MAX_DETAIL_TEXT bytes; unchanged if none is longer."""
     if int(spans.lengths.max(initial=0)) <= limits.MAX_DETAIL_TEXT:
         return spans
     extents = zip(spans.starts.tolist(), spans.lengths.tolist(), strict=True)

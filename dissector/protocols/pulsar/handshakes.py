@@ -1,4 +1,4 @@
-"""What handshakes say about a connection: versions, features, limits. No secrets."""
+"""The content of handshakes: versions, features and limits of a connection. No secrets."""
 
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -18,11 +18,11 @@ from dissector.protocols.pulsar.wire.unknown import Unknown
 
 
 class Handshake(NamedTuple):
-    """What CONNECT or CONNECTED says; None where it says nothing. No secrets.
+    """The fields of CONNECT or CONNECTED; None where a field is missing. No secrets.
 
     feature_flags: names of the flags that are set.
-    proxy_to_broker_url: the broker that a proxy is asked for.
-    auth_bytes: length of what authenticates.
+    proxy_to_broker_url: the broker to which a proxy is asked to connect.
+    auth_bytes: length of the credentials.
     unknown_flags: numbers of flags without a name.
     """
 
@@ -54,7 +54,7 @@ def _text_field(message: Message, name: str) -> str | None:
 
 
 def handshake(command: bytes) -> Handshake | None:
-    """What a CONNECT or CONNECTED says; None for other commands and damaged ones."""
+    """Parse a CONNECT or CONNECTED; None for other commands and damaged ones."""
     message: Any = parse("BaseCommand", command)
     if message is None:
         return None
@@ -85,7 +85,7 @@ def handshake(command: bytes) -> Handshake | None:
 
 
 def may_be_kept(content: Handshake | None) -> bool:
-    """Whether a handshake may be remembered: short texts in which nothing looks like a secret."""
+    """Whether a handshake may be cached: its texts are short and nothing looks like a secret."""
     if content is None:
         return True
     texts = [value.encode() for value in content if isinstance(value, str)]
@@ -96,14 +96,14 @@ class Handshakes:
     """Collects the handshakes of all connections."""
 
     def __init__(self, protocol: int, unknown: Unknown) -> None:
-        """protocol: what frames.protocol holds for Pulsar; unknown: counts flags without a name."""
+        """protocol: Pulsar's number in frames.protocol; unknown: counts flags without a name."""
         self._protocol = protocol
         self._unknown = unknown
         self._open: dict[int, tuple[Handshake, Handshake]] = {}
         self._read = Remembered(lambda commands: [*map(handshake, commands)], may_be_kept)
 
     def advance(self, frames: FrameColumns, rows: int, sources: Sources) -> list[HandshakeFrame]:
-        """Read the CONNECT and CONNECTED frames of a block; returns them in order."""
+        """Parse the CONNECT and CONNECTED frames of a block; return them in order."""
         commands = frames.command[:rows]
         is_handshake = (commands == CONNECT) | (commands == CONNECTED)
         is_handshake &= frames.protocol[:rows] == self._protocol
@@ -124,17 +124,17 @@ class Handshakes:
         return seen
 
     def pop(self, connection: int) -> None:
-        """Forget a connection that is over."""
+        """Drop the handshakes of a closed connection."""
         self._open.pop(connection, None)
 
     def of(self, connections: Sequence[int]) -> dict[int, ConnectionFacts]:
-        """What is known of connections, by those with a handshake: of a flood few have one."""
+        """The facts of those connections that have a handshake: few have one in a flood."""
         chosen = filter(self._open.__contains__, connections)
         return {connection: self._facts_of(connection) for connection in chosen}
 
     def _facts_of(self, connection: int) -> ConnectionFacts:
-        """The version in force is the broker's answer, the features are those that the client
-        announces; where one side was not seen the other one's word stands."""
+        """The facts of a connection: the broker's protocol version and the client's features, or
+        the other side's if one was not captured."""
         client, broker = self._open[connection]
         version, flags = broker.protocol_version, client.feature_flags
         return ConnectionFacts(

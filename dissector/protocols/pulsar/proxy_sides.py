@@ -1,13 +1,13 @@
-"""Proxied connections seen twice: which two belong together, and which is the proxy's own.
+"""Proxied connections that were captured twice: which two are a pair, and which is the proxy's own.
 
-A client that is sent through a proxy says in CONNECT for which broker (`proxy_to_broker_url`); the
-proxy opens a connection to that broker, says in its CONNECT what it is (`proxy_version`) and which
-client it stands for, and from then on passes the bytes of both unchanged. So the first frame that
-the client sends after the handshake is the first on the other side too. Where two clients begin
-alike, the handshakes tell: the proxy's takes place inside its client's.
+A client of a proxy names the broker in its CONNECT (`proxy_to_broker_url`). The proxy opens a
+connection to that broker, gives in its CONNECT its own version (`proxy_version`) and its client's,
+and from then on forwards the bytes of both sides unchanged. So the first frame after the handshake
+is the same on both connections. If two clients send the same first frame, the handshakes decide:
+the proxy's lies inside its client's.
 
-Only these first frames are compared. A connection whose CONNECT was not captured has no twin, nor
-has the one on which a proxy answers lookups itself, whose frames are its own.
+Only these first frames are compared. A connection whose CONNECT was not captured has no peer. Nor
+has one on which a proxy answers lookups itself: its frames are on no other connection.
 """
 
 import hashlib
@@ -21,48 +21,48 @@ from dissector.protocols.interface import CLIENT_LEG, PROXY_LEG, Sources
 from dissector.protocols.pulsar.handshakes import HandshakeFrame
 from dissector.protocols.pulsar.wire.commands import AUTH_RESPONSE, CONNECT, PING, PONG
 
-# What either side of a proxy sends on its own account.
+# Commands that a proxy or its client sends for itself: they are not forwarded.
 _OWN: Final = (CONNECT, AUTH_RESPONSE, PING, PONG)
 _NEVER: Final = (1 << 63) - 1
 
 
 class ProxySide(NamedTuple):
-    """Which connection of a proxied pair one is, and the other one.
+    """A connection's side in a proxied pair.
 
     name: CLIENT_LEG or PROXY_LEG.
-    proxy_peer: connection_id of the other.
+    proxy_peer: connection_id of the other connection.
     """
 
     name: str
     proxy_peer: int
 
 
-class _Hop:
-    """A connection that takes part in proxying; its handshake spans these frames."""
+class _Proxied:
+    """A connection to or from a proxy; first_ and last_handshake_frame: frame numbers."""
 
     def __init__(
-        self, connection: int, proxy_side: str, client_version: str, begun_at: int
+        self, connection: int, proxy_side: str, client_version: str, first_handshake_frame: int
     ) -> None:
         self.connection = connection
         self.proxy_side = proxy_side
         self.client_version = client_version
-        self.begun_at = begun_at
-        self.done_at = _NEVER
-        self.first_frame = b""
+        self.first_handshake_frame = first_handshake_frame
+        self.last_handshake_frame = _NEVER
+        self.first_frame_digest = b""
 
 
 class ProxySides:
     """All proxied connections of one capture, until they close.
 
-    repeated: the proxy's legs of pairs.
+    repeated: connections that are the proxy's side of a pair.
     """
 
     def __init__(self, protocol: int) -> None:
-        """protocol: what frames.protocol holds for Pulsar."""
+        """protocol: Pulsar's number in frames.protocol."""
         self._protocol = protocol
-        self._hops: dict[int, _Hop] = {}
-        self._waiting: set[int] = set()  # those whose first frame is to come
-        self._single: dict[bytes, list[_Hop]] = {}  # by first frame, those without a twin
+        self._proxied: dict[int, _Proxied] = {}
+        self._without_first_frame: set[int] = set()
+        self._unpaired: dict[bytes, list[_Proxied]] = {}  # by digest of the first frame
         self._proxy_sides: dict[int, ProxySide] = {}
         self.repeated: set[int] = set()
 
@@ -73,16 +73,16 @@ class ProxySides:
         rows: int,
         sources: Sources,
     ) -> list[int]:
-        """Take a block of frames and the handshakes among them.
+        """Handle a block of frames and its handshakes.
 
         Returns:
-            The connections that turned out to be the proxy's leg of a pair, in order.
+            The connections that were found to be the proxy's side of a pair, in order.
         """
         for each in handshakes:
             self._handle_handshake(each)
-        if not self._waiting:
+        if not self._without_first_frame:
             return []
-        is_first = np.isin(frames.connection_id[:rows], list(self._waiting))
+        is_first = np.isin(frames.connection_id[:rows], list(self._without_first_frame))
         is_first &= frames.protocol[:rows] == self._protocol
         is_first &= frames.direction[:rows] == TO_BROKER
         is_first &= frames.status[:rows] == COMPLETE
@@ -90,80 +90,83 @@ class ProxySides:
         proxy_side_connections: list[int] = []
         for row in np.flatnonzero(is_first).tolist():
             connection = int(frames.connection_id[row])
-            if connection in self._waiting:
-                self._waiting.remove(connection)
+            if connection in self._without_first_frame:
+                self._without_first_frame.remove(connection)
                 at = int(frames.data_offset[row])
                 data = sources[int(frames.source[row])]
                 content = data[at : at + int(frames.frame_bytes[row])].tobytes()
-                proxy_side_connections += self._handle_first(self._hops[connection], content)
+                proxy_side_connections += self._pair(self._proxied[connection], content)
         return proxy_side_connections
 
     def _handle_handshake(self, frame: HandshakeFrame) -> None:
-        hop = self._hops.get(frame.connection)
+        proxied = self._proxied.get(frame.connection)
         if not frame.is_client:
-            if hop is not None:
-                hop.done_at = min(hop.done_at, frame.frame_no)
+            if proxied is not None:
+                proxied.last_handshake_frame = min(proxied.last_handshake_frame, frame.frame_no)
             return
         body = frame.handshake
         if body.proxy_to_broker_url is None and body.proxy_version is None:
             return
-        if hop is None and frame.connection not in self._proxy_sides:
+        if proxied is None and frame.connection not in self._proxy_sides:
             proxy_side = CLIENT_LEG if body.proxy_version is None else PROXY_LEG
             version = body.client_version or ""
-            self._hops[frame.connection] = _Hop(
+            self._proxied[frame.connection] = _Proxied(
                 frame.connection, proxy_side, version, frame.frame_no
             )
-            self._waiting.add(frame.connection)
+            self._without_first_frame.add(frame.connection)
 
-    def _handle_first(self, hop: _Hop, content: bytes) -> list[int]:
-        """Look for the twin of a connection by its first frame; the proxy's leg if there is one."""
-        digest = hashlib.sha256(hop.client_version.encode() + b"\0" + content).digest()
-        alike = self._single.setdefault(digest, [])
-        others = [each for each in alike if each.proxy_side != hop.proxy_side]
-        if not others:
-            hop.first_frame = digest
-            alike.append(hop)
+    def _pair(self, proxied: _Proxied, content: bytes) -> list[int]:
+        """Find the peer of a connection by its first frame; return the proxy's side, if any."""
+        digest = hashlib.sha256(proxied.client_version.encode() + b"\0" + content).digest()
+        candidates = self._unpaired.setdefault(digest, [])
+        matches = [each for each in candidates if each.proxy_side != proxied.proxy_side]
+        if not matches:
+            proxied.first_frame_digest = digest
+            candidates.append(proxied)
             return []
-        nested = [each for each in others if _is_nested(*_in_order(hop, each))]
-        other = (nested or others)[0]
-        self._forget(other)
-        del self._hops[hop.connection]
-        client, proxy = _in_order(hop, other)
+        nested = [each for each in matches if _is_nested(*_in_order(proxied, each))]
+        peer = (nested or matches)[0]
+        self._remove(peer)
+        del self._proxied[proxied.connection]
+        client, proxy = _in_order(proxied, peer)
         self._proxy_sides[client.connection] = ProxySide(CLIENT_LEG, proxy.connection)
         self._proxy_sides[proxy.connection] = ProxySide(PROXY_LEG, client.connection)
         self.repeated.add(proxy.connection)
         return [proxy.connection]
 
-    def _forget(self, hop: _Hop) -> None:
-        del self._hops[hop.connection]
-        self._waiting.discard(hop.connection)
-        alike = self._single.get(hop.first_frame, [])
-        if hop in alike:
-            alike.remove(hop)
-        if not alike:
-            self._single.pop(hop.first_frame, None)
+    def _remove(self, proxied: _Proxied) -> None:
+        del self._proxied[proxied.connection]
+        self._without_first_frame.discard(proxied.connection)
+        candidates = self._unpaired.get(proxied.first_frame_digest, [])
+        if proxied in candidates:
+            candidates.remove(proxied)
+        if not candidates:
+            self._unpaired.pop(proxied.first_frame_digest, None)
 
     def is_proxy_side(self, connection: int) -> bool:
-        """Whether a connection is the proxy's own leg of a pair."""
+        """Whether a connection is the proxy's side of a pair."""
         return connection in self.repeated
 
     def of(self, connection: int) -> ProxySide | None:
-        """The leg of a connection, None if it is in no pair."""
+        """The side of a connection, None if it is in no pair."""
         return self._proxy_sides.get(connection)
 
     def pop(self, connection: int) -> ProxySide | None:
-        """The leg of a connection that is over; forgets the connection."""
-        if connection in self._hops:
-            self._forget(self._hops[connection])
+        """Remove a closed connection; return its side, None if it was in no pair."""
+        if connection in self._proxied:
+            self._remove(self._proxied[connection])
         self.repeated.discard(connection)
         return self._proxy_sides.pop(connection, None)
 
 
-def _in_order(one: _Hop, other: _Hop) -> tuple[_Hop, _Hop]:
-    """The client's leg and the proxy's."""
+def _in_order(one: _Proxied, other: _Proxied) -> tuple[_Proxied, _Proxied]:
+    """The client's side and the proxy's."""
     return (one, other) if one.proxy_side == CLIENT_LEG else (other, one)
 
 
-def _is_nested(client: _Hop, proxy: _Hop) -> bool:
+def _is_nested(client: _Proxied, proxy: _Proxied) -> bool:
     """Whether the proxy's handshake lies inside the client's."""
-    return client.begun_at < proxy.begun_at and proxy.done_at <= client.done_at
+    return (
+        client.first_handshake_frame < proxy.first_handshake_frame
+        and proxy.last_handshake_frame <= client.last_handshake_frame
+    )

@@ -1,4 +1,4 @@
-"""Pulsar, as everything outside of this folder sees it."""
+"""Pulsar's entry in the list of protocols."""
 
 from typing import Final
 

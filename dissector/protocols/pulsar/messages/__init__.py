@@ -1,4 +1,4 @@
-"""Entries opened: the messages of SEND and MESSAGE frames."""
+"""The messages in the entries of SEND and MESSAGE frames."""
 
 from dissector.protocols.pulsar.messages.entries import Entries
 

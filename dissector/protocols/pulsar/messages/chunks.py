@@ -1,14 +1,13 @@
 """Messages too large for one entry: their chunks, joined across frames.
 
-A producer compresses a large message, cuts it, and sends each piece as an entry of its own with the
-message's uuid, the piece's number and their count. Here is kept what has been seen of each message:
-of SENDs by topic, because a producer goes on after a reconnect (the two sides of a proxy apart), of
-MESSAGEs by consumer, because each one gets all of them. The message is complete with its last chunk
-if all others came before and their bytes add up. The bytes themselves are kept only where they are
-asked for.
+A producer compresses a large message, cuts it, and sends each chunk as an entry of its own with the
+message's uuid, the chunk's number and their count. SENDs are joined by topic, because a producer
+continues after a reconnect (the two sides of a proxy apart); MESSAGEs by consumer, because each one
+receives all chunks. The message is complete with its last chunk if all others came before and their
+bytes add up. The bytes are stored only on request.
 
-Bounds: so many messages, so many chunks of them and so many kept bytes at once; the message that
-was begun first is given up. A chunk that comes again counts once; chunk 0 begins anew.
+Bounded are the unfinished messages, their chunks and their stored bytes; at a bound the message
+that began first is evicted. A repeated chunk counts once; a repeated chunk 0 begins a new message.
 """
 
 import struct
@@ -32,14 +31,14 @@ _CHUNKS_LIMIT: Final = NOTICE_NUMBER["chunks_limit"]
 
 
 class Joined(NamedTuple):
-    """A complete message: bytes of all its chunks, and the chunks themselves where kept."""
+    """A complete message: the number of bytes in its chunks, and the bytes if they were stored."""
 
     size: int
     pieces: bytes
 
 
 class Chunk(NamedTuple):
-    """What the frame columns of these names say of one chunk, those of a notice's place first."""
+    """The frame columns of one chunk, by their names; PLACE_COLUMNS come first, for notices."""
 
     last_ts_ns: int
     connection_id: int
@@ -62,7 +61,7 @@ class Chunk(NamedTuple):
 
 
 class _Unfinished:
-    """A message with chunks to come. latest: the last chunk of it that came."""
+    """A message with missing chunks. latest: its last captured chunk."""
 
     __slots__ = ("count", "latest", "pieces", "seen", "size")
 
@@ -74,12 +73,12 @@ class _Unfinished:
         self.latest = latest
 
     def notice(self, kind: int) -> Notice:
-        """A notice about it, at its latest chunk."""
+        """A notice of a kind, with the place of the latest chunk."""
         return Notice(kind, *self.latest[: len(PLACE_COLUMNS)])
 
 
-# Bytes, whose hash nobody can choose: other than numbers in a tuple, they have a secret in Python.
-_PLACE: Final = struct.Struct("<3q")
+# Keys are bytes: Python salts their hash, unlike that of numbers in a tuple, so none can be forged.
+_KEY_NUMBERS: Final = struct.Struct("<3q")
 
 
 def chunks_at(frames: FrameColumns, rows: Sequence[int] | Int64Array) -> Iterator[Chunk]:
@@ -92,14 +91,14 @@ def _key(chunk: Chunk, data: ByteArray, proxy_side: int) -> bytes:
     at = chunk.chunk_uuid_at
     uuid = data[at : at + max(chunk.chunk_uuid_bytes, 0)].tobytes()
     if chunk.command != SEND:
-        return _PLACE.pack(1, chunk.connection_id, chunk.consumer_id) + uuid
+        return _KEY_NUMBERS.pack(1, chunk.connection_id, chunk.consumer_id) + uuid
     if chunk.topic >= 0:
-        return _PLACE.pack(2, chunk.topic, proxy_side) + uuid
-    return _PLACE.pack(3, chunk.connection_id, chunk.producer_id) + uuid
+        return _KEY_NUMBERS.pack(2, chunk.topic, proxy_side) + uuid
+    return _KEY_NUMBERS.pack(3, chunk.connection_id, chunk.producer_id) + uuid
 
 
 class Chunks:
-    """All chunked messages under way in one capture."""
+    """All unfinished chunked messages of one capture."""
 
     def __init__(
         self,
@@ -108,12 +107,12 @@ class Chunks:
         max_bytes: int = limits.MAX_CHUNKED_BYTES,
         max_chunks: int = limits.MAX_CHUNKS,
     ) -> None:
-        """keeps_pieces: whether the bytes are needed, not only their number."""
+        """keeps_pieces: store the bytes of chunks, not only their number."""
         self._keeps_pieces = keeps_pieces
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._max_chunks = max_chunks
-        # Ordered: the first key of a plain dict is searched among all that were taken away.
+        # Ordered: to find its first key, a plain dict scans the slots of all removed ones.
         self._open: OrderedDict[bytes, _Unfinished] = OrderedDict()
         self._kept_bytes = 0
         self._kept_chunks = 0
@@ -122,22 +121,22 @@ class Chunks:
         self._on_proxy_sides: set[int] = set()
 
     def set_proxy_side(self, connection: int, is_proxy_side: bool) -> None:
-        """Keep the messages of a proxy's leg apart from its twin's; False when it is over."""
+        """Join chunks on a proxy's side apart from the client's side; False when it closes."""
         if is_proxy_side:
             self._on_proxy_sides.add(connection)
         else:
             self._on_proxy_sides.discard(connection)
 
     def add(self, chunk: Chunk, sources: Sources) -> Joined | None:
-        """Take a chunk; the message if it is the last one and none is missing."""
+        """Add a chunk; return the message if it is the last one and none is missing."""
         data = sources[chunk.source]
         number, count = chunk.chunk_id, chunk.chunk_count
         key = _key(chunk, data, int(chunk.connection_id in self._on_proxy_sides))
         message = self._open.get(key)
         if message is None and number > 0 and key in self._done:
-            return None  # the end of a message once more, as after a reconnect
+            return None  # a repeated end of a complete message, as after a reconnect
         if message is None or message.count != count or (number == 0 and 0 in message.seen):
-            self._forget(key)
+            self._remove(key)
             message = self._open[key] = _Unfinished(chunk)
         message.latest = chunk
         if 0 <= number < count and number not in message.seen:
@@ -149,28 +148,28 @@ class Chunks:
                 message.pieces.append(piece)
                 self._kept_bytes += len(piece)
         if number != count - 1:
-            self._keep_bounds()
+            self._evict_oldest()
             return None
-        self._forget(key)
+        self._remove(key)
         if len(message.seen) < count or chunk.chunked_bytes not in (NULL, message.size):
             self._notices.append(message.notice(_CHUNK_MISSING))
             return None
-        self._remember(key)
+        self._add_completed(key)
         return Joined(message.size, b"".join(message.pieces))
 
-    def _forget(self, key: bytes) -> None:
+    def _remove(self, key: bytes) -> None:
         message = self._open.pop(key, None)
         if message is not None:
             self._kept_bytes -= sum(map(len, message.pieces))
             self._kept_chunks -= len(message.seen)
 
-    def _remember(self, key: bytes) -> None:
+    def _add_completed(self, key: bytes) -> None:
         self._done.pop(key, None)
         self._done[key] = None
         if len(self._done) > limits.MAX_COMPLETED_MESSAGES:
             self._done.popitem(last=False)
 
-    def _keep_bounds(self) -> None:
+    def _evict_oldest(self) -> None:
         while (
             len(self._open) > self._max_messages
             or self._kept_bytes > self._max_bytes
@@ -178,15 +177,15 @@ class Chunks:
         ):
             key = next(iter(self._open))
             self._notices.append(self._open[key].notice(_CHUNKS_LIMIT))
-            self._forget(key)
+            self._remove(key)
 
     def drain_notices(self) -> list[Notice]:
-        """What was missing or given up since the last call."""
+        """Notices of missing chunks and evicted messages since the last call."""
         notices, self._notices = self._notices, []
         return notices
 
     def finish(self) -> list[Notice]:
-        """The messages whose last chunk never came."""
+        """Notices of the messages that are unfinished at the end of the capture."""
         notices = [message.notice(_CHUNK_MISSING) for message in self._open.values()]
         self._open.clear()
         self._kept_bytes = self._kept_chunks = 0

@@ -1,4 +1,4 @@
-"""Which key of a message counts for the broker."""
+"""The hash of the key by which the broker orders a message."""
 
 from dissector.blocks import ByteArray
 from dissector.codecs.key_hashes import murmur3, murmur3_of_base64
@@ -9,7 +9,7 @@ from dissector.protocols.pulsar.messages.state import MessageColumns
 
 @inlined
 def hash_keys(messages: MessageColumns, number: int, text: ByteArray) -> None:
-    """The hash of a message whose keys are in the messages' own text."""
+    """Write the hash of a message's ordering key, else its partition key; text: holds both."""
     at = messages.partition_key_at[number]
     size = messages.partition_key_bytes[number]
     key_hash = NULL

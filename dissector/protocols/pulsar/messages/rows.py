@@ -1,9 +1,8 @@
-"""Kernel: the entries of SEND and MESSAGE frames to rows of messages, batches opened.
+"""Kernel: parse the entries of SEND and MESSAGE frames, batches included, into rows of messages.
 
-An entry whose metadata says how many messages it is a batch of holds, once uncompressed, for each
-of them SIZE(4) SingleMessageMetadata PAYLOAD; without that number it is one message itself. What
-the kernel cannot do alone, uncompress batches or join chunks, it leaves to its caller: it stops at
-that row and goes on when it is called again.
+An entry whose metadata has a message count is a batch; decompressed, it holds for each message
+SIZE(4) SingleMessageMetadata PAYLOAD. Without the count the entry is one message. The kernel cannot
+decompress batches or join chunks: it returns at such a row, and its caller does so and calls again.
 """
 
 import enum
@@ -20,7 +19,7 @@ from dissector.protocols.columns import CHECKSUM_MISMATCH, COMPLETE, FrameColumn
 from dissector.protocols.frame_notices import note_frame
 from dissector.protocols.pulsar.messages import state
 from dissector.protocols.pulsar.messages.keys import hash_keys
-from dissector.protocols.pulsar.messages.state import MessageColumns, Unpacking
+from dissector.protocols.pulsar.messages.state import MessageColumns, ParserState
 from dissector.protocols.pulsar.wire.commands import MESSAGE, SEND
 
 
@@ -28,15 +27,15 @@ class RowsStatus(enum.IntEnum):
     """Why the kernel stopped."""
 
     DONE = 0
-    FULL = 1  # no room for the messages of this row; nothing of it is there
-    PACKED = 2  # the batch in this row is compressed, and was not opened
+    FULL = 1  # no room for the messages of this row; none of them is written
+    PACKED = 2  # the batch in this row must be decompressed first
     CHUNK = 3  # the frame in this row is a chunk of a message
 
 
-SPOILT: Final = 4  # nothing of this row counts; a notice says why
+SPOILT: Final = 4  # the row's messages are discarded; a notice says why
 _NO_ROOM: Final = -2
 
-OPENED_SOURCE: Final = 4  # number of the buffer of uncompressed batches, behind the frame sources
+OPENED_SOURCE: Final = 4  # number of the buffer of decompressed batches, after the frame sources
 
 # Tags of SingleMessageMetadata that every plain message has; a test holds them to the definition.
 _PARTITION_KEY: Final = 0x12
@@ -52,18 +51,18 @@ _ENCRYPTED_BATCH: Final = NOTICE_NUMBER["encrypted_batch"]
 
 
 @inlined
-def _keep(opening: Unpacking, data: ByteArray, at: int, length: int) -> int:
-    """Copy bytes to the messages' own text, where there is room; returns their offset there."""
-    start = opening.cursor[state.CURSOR_TEXT]
+def _copy_text(parser: ParserState, data: ByteArray, at: int, length: int) -> int:
+    """Append bytes to the messages' text, which has room; return their offset there."""
+    start = parser.cursor[state.CURSOR_TEXT]
     for k in range(length):
-        opening.text[start + k] = data[at + k]
-    opening.cursor[state.CURSOR_TEXT] = start + length
+        parser.text[start + k] = data[at + k]
+    parser.cursor[state.CURSOR_TEXT] = start + length
     return int(start)
 
 
 @inlined
 def _redeliveries(frames: FrameColumns, row: int) -> int:
-    """How often a MESSAGE was redelivered, 0 where it does not say; null of a SEND."""
+    """The redelivery count of a MESSAGE, 0 if the field is missing; NULL for a SEND."""
     if frames.command[row] != MESSAGE:
         return NULL
     return int(max(frames.redelivery_count[row], 0))
@@ -71,7 +70,7 @@ def _redeliveries(frames: FrameColumns, row: int) -> int:
 
 @inlined
 def _fill_from_frame(messages: MessageColumns, count: int, frames: FrameColumns, row: int) -> None:
-    """What a single message has from its frame; null what only messages of a batch have."""
+    """Fill a single message's columns from its frame; columns of batches become NULL."""
     messages.connection_id[count] = frames.connection_id[row]
     messages.frame_no[count] = frames.frame_no[row]
     messages.direction[count] = frames.direction[row]
@@ -87,20 +86,20 @@ def _fill_from_frame(messages: MessageColumns, count: int, frames: FrameColumns,
     messages.batch_index[count] = NULL
     messages.batch_size[count] = NULL
     messages.is_compacted_out[count] = NULL
-    messages.own_at[count] = NULL
-    messages.own_bytes[count] = NULL
+    messages.metadata_at[count] = NULL
+    messages.metadata_bytes[count] = NULL
 
 
 @inlined
-def _open_single(opening: Unpacking, frames: FrameColumns, row: int, data: ByteArray) -> int:
-    """The one message of an entry that is no batch: DONE or FULL."""
-    messages = opening.messages
-    count = opening.cursor[state.CURSOR_COUNT]
+def _open_single(parser: ParserState, frames: FrameColumns, row: int, data: ByteArray) -> int:
+    """Write the one message of an entry that is no batch: DONE or FULL."""
+    messages = parser.messages
+    count = parser.cursor[state.CURSOR_COUNT]
     key = frames.partition_key_bytes[row]
     ordering = frames.ordering_key_bytes[row]
     version = frames.schema_version_hex_bytes[row]
     needed = max(key, 0) + max(ordering, 0) + max(version, 0)
-    if count >= len(messages.row) or needed > len(opening.text) - opening.cursor[state.CURSOR_TEXT]:
+    if count >= len(messages.row) or needed > len(parser.text) - parser.cursor[state.CURSOR_TEXT]:
         return RowsStatus.FULL
     _fill_from_frame(messages, count, frames, row)
     messages.sequence_id[count] = frames.sequence_id[row]
@@ -113,15 +112,17 @@ def _open_single(opening: Unpacking, frames: FrameColumns, row: int, data: ByteA
     messages.ordering_key_bytes[count] = ordering
     messages.schema_version_bytes[count] = version
     if key >= 0:
-        messages.partition_key_at[count] = _keep(opening, data, frames.partition_key_at[row], key)
+        messages.partition_key_at[count] = _copy_text(
+            parser, data, frames.partition_key_at[row], key
+        )
         messages.is_key_base64[count] = max(frames.is_key_base64[row], 0)
     if ordering >= 0:
-        kept_at = _keep(opening, data, frames.ordering_key_at[row], ordering)
-        messages.ordering_key_at[count] = kept_at
-    hash_keys(messages, count, opening.text)
+        text_at = _copy_text(parser, data, frames.ordering_key_at[row], ordering)
+        messages.ordering_key_at[count] = text_at
+    hash_keys(messages, count, parser.text)
     if version >= 0:
-        kept_at = _keep(opening, data, frames.schema_version_hex_at[row], version)
-        messages.schema_version_at[count] = kept_at
+        text_at = _copy_text(parser, data, frames.schema_version_hex_at[row], version)
+        messages.schema_version_at[count] = text_at
     messages.source[count] = frames.source[row]
     messages.payload_at[count] = frames.payload_at[row]
     size = frames.payload_bytes[row]
@@ -130,16 +131,16 @@ def _open_single(opening: Unpacking, frames: FrameColumns, row: int, data: ByteA
     elif frames.compression[row] != Codec.NONE:
         size = frames.uncompressed_bytes[row]
     messages.payload_bytes[count] = size
-    opening.cursor[state.CURSOR_COUNT] = count + 1
+    parser.cursor[state.CURSOR_COUNT] = count + 1
     return RowsStatus.DONE
 
 
 @inlined
 def _read_plain_item(messages: MessageColumns, number: int, data: ByteArray, span: Span) -> bool:
-    """Read what most messages of a batch say of themselves; False where one says anything else.
+    """Parse the metadata of a message in a batch if it has only the usual fields; else False.
 
-    Then the plan reads it from the start. It reads the same, in three times the time (45 and 15 ns
-    for a message without a key), and batches hold most of the messages of a busy cluster.
+    Then the field plan parses it from the start: with the same result, in three times the time (45
+    and 15 ns for a message without a key). Most messages of a busy cluster are in batches.
     """
     at = span.at
     while at < span.end:
@@ -168,23 +169,23 @@ def _read_plain_item(messages: MessageColumns, number: int, data: ByteArray, spa
 
 
 @inlined
-def _open_item(opening: Unpacking, number: int, data: ByteArray, at: int, end: int) -> int:
-    """One message of a batch, from its size field on, into a row that says nothing so far.
+def _open_item(parser: ParserState, number: int, data: ByteArray, at: int, end: int) -> int:
+    """Parse one message of a batch, from its size field on, into a row that was reset.
 
-    Returns the offset behind it, -1 if it is malformed, _NO_ROOM.
+    Returns the offset behind it, -1 if it is malformed, or _NO_ROOM.
     """
-    messages = opening.messages
+    messages = parser.messages
     if end - at < 4:
         return -1
     size = be32(data, at)
     at += 4
     if size > end - at:
         return -1
-    messages.own_at[number] = at
-    messages.own_bytes[number] = size
+    messages.metadata_at[number] = at
+    messages.metadata_bytes[number] = size
     span = Span(at, at + size, 0)
     is_read = _read_plain_item(messages, number, data, span)
-    if not is_read and walk(opening.plan, opening.out, number, data, span) != SpanResult.READ:
+    if not is_read and walk(parser.plan, parser.out, number, data, span) != SpanResult.READ:
         return -1
     at += size
     length = messages.payload_bytes[number]
@@ -193,24 +194,24 @@ def _open_item(opening: Unpacking, number: int, data: ByteArray, at: int, end: i
     messages.payload_at[number] = at
     key = messages.partition_key_bytes[number]
     ordering = messages.ordering_key_bytes[number]
-    if max(key, 0) + max(ordering, 0) > len(opening.text) - opening.cursor[state.CURSOR_TEXT]:
+    if max(key, 0) + max(ordering, 0) > len(parser.text) - parser.cursor[state.CURSOR_TEXT]:
         return _NO_ROOM
     if key >= 0:
-        kept_at = _keep(opening, data, messages.partition_key_at[number], key)
-        messages.partition_key_at[number] = kept_at
+        text_at = _copy_text(parser, data, messages.partition_key_at[number], key)
+        messages.partition_key_at[number] = text_at
         messages.is_key_base64[number] = max(messages.is_key_base64[number], 0)
     else:
         messages.is_key_base64[number] = NULL
     if ordering >= 0:
-        kept_at = _keep(opening, data, messages.ordering_key_at[number], ordering)
-        messages.ordering_key_at[number] = kept_at
-    hash_keys(messages, number, opening.text)
+        text_at = _copy_text(parser, data, messages.ordering_key_at[number], ordering)
+        messages.ordering_key_at[number] = text_at
+    hash_keys(messages, number, parser.text)
     return int(at + length)
 
 
 @inlined
-def _clear_items(messages: MessageColumns, first: int, stop: int) -> None:
-    """What a message of a batch says that does not say anything itself."""
+def _reset_items(messages: MessageColumns, first: int, stop: int) -> None:
+    """Reset rows to the values of a message whose metadata is empty."""
     messages.sequence_id[first:stop] = NULL
     messages.event_time_ms[first:stop] = NULL
     messages.reconsume_times[first:stop] = NULL
@@ -228,7 +229,7 @@ def _clear_items(messages: MessageColumns, first: int, stop: int) -> None:
 def _fill_items(
     messages: MessageColumns, first: int, stop: int, frames: FrameColumns, row: int
 ) -> None:
-    """What all messages of a batch share, column by column."""
+    """Fill the columns that all messages of a batch share."""
     messages.connection_id[first:stop] = frames.connection_id[row]
     messages.frame_no[first:stop] = frames.frame_no[row]
     messages.direction[first:stop] = frames.direction[row]
@@ -247,15 +248,15 @@ def _fill_items(
 
 @inlined
 def _number_items(
-    opening: Unpacking, frames: FrameColumns, row: int, first: int, items: int, words: Int64Array
+    parser: ParserState, frames: FrameColumns, row: int, first: int, items: int, words: Int64Array
 ) -> bool:
-    """Give the messages of a batch their index; whether their number is the one announced.
+    """Write the batch index of each message; False if their number is not the announced one.
 
-    Compaction may leave out messages: then the metadata lists the indexes of those that stayed.
+    Compaction may remove messages: then the metadata lists the indexes of the remaining ones.
     """
-    messages = opening.messages
-    kept = frames.compacted_count[row]
-    is_listed = kept != NULL and items == kept
+    messages = parser.messages
+    remaining = frames.compacted_count[row]
+    is_listed = remaining != NULL and items == remaining
     if items != frames.message_count[row] and not is_listed:
         return False
     for k in range(items):
@@ -265,50 +266,50 @@ def _number_items(
 
 
 @inlined
-def _keep_version(opening: Unpacking, frames: FrameColumns, row: int, data: ByteArray) -> int:
-    """Copy the schema version of an entry; returns its offset, NULL if it has none, or _NO_ROOM."""
+def _copy_version(parser: ParserState, frames: FrameColumns, row: int, data: ByteArray) -> int:
+    """Copy an entry's schema version to the text; its offset, NULL if it has none, or _NO_ROOM."""
     size = frames.schema_version_hex_bytes[row]
     if size < 0:
         return NULL
-    if size > len(opening.text) - opening.cursor[state.CURSOR_TEXT]:
+    if size > len(parser.text) - parser.cursor[state.CURSOR_TEXT]:
         return _NO_ROOM
-    return _keep(opening, data, frames.schema_version_hex_at[row], size)
+    return _copy_text(parser, data, frames.schema_version_hex_at[row], size)
 
 
 @inlined
 def _open_batch(
-    opening: Unpacking,
+    parser: ParserState,
     frames: FrameColumns,
     row: int,
     data: ByteArray,
     span: Span,
     words: Int64Array,
 ) -> int:
-    """All messages of a batch: DONE, FULL or SPOILT. span.root: offset of the schema version."""
-    cursor = opening.cursor
-    messages = opening.messages
+    """Write all messages of a batch: DONE, FULL, SPOILT. span.root: the schema version's offset."""
+    cursor = parser.cursor
+    messages = parser.messages
     first = cursor[state.CURSOR_COUNT]
     size = frames.message_count[row]
     if size > MAX_BATCH_MESSAGES:
-        note_frame(opening.notices, _ENTRY_NOT_OPENED, frames, row, UnpackResult.TOO_LARGE, NULL)
+        note_frame(parser.notices, _ENTRY_NOT_OPENED, frames, row, UnpackResult.TOO_LARGE, NULL)
         return SPOILT
     at = span.at
-    # Each message takes four bytes at least, whatever number is announced.
+    # A message has at least four bytes: this bounds the announced number.
     most = max(min(size, (span.end - at) // 4), 0)
     if most > len(messages.row) - first:
         return RowsStatus.FULL
-    _clear_items(messages, first, first + most)
+    _reset_items(messages, first, first + most)
     read = 0
     while read < size and at >= 0 and (at < span.end or frames.compacted_count[row] == NULL):
-        at = _open_item(opening, first + read, data, at, span.end)
+        at = _open_item(parser, first + read, data, at, span.end)
         read += 1
     if at == _NO_ROOM:
         return RowsStatus.FULL
     if at < 0:
         read -= 1
-    is_whole = at >= 0 and _number_items(opening, frames, row, first, read, words)
+    is_whole = at >= 0 and _number_items(parser, frames, row, first, read, words)
     if not is_whole or at < span.end:
-        note_frame(opening.notices, _BATCH_MALFORMED, frames, row, size, read)
+        note_frame(parser.notices, _BATCH_MALFORMED, frames, row, size, read)
     if not is_whole:
         return SPOILT
     stop = first + read
@@ -322,10 +323,10 @@ def _open_batch(
 
 
 @inlined
-def _opened_batch(opening: Unpacking, row: int) -> int:
-    """The index in opening.batches of the compressed batch in a row; -1 if it is not there."""
-    cursor = opening.cursor
-    batches = opening.batches
+def _opened_batch(parser: ParserState, row: int) -> int:
+    """The index in parser.batches of the compressed batch in a row; -1 if it is not listed."""
+    cursor = parser.cursor
+    batches = parser.batches
     index = cursor[state.CURSOR_BATCH]
     while index < cursor[state.CURSOR_BATCHES] and batches.row[index] < row:
         index += 1
@@ -335,49 +336,49 @@ def _opened_batch(opening: Unpacking, row: int) -> int:
 
 @inlined
 def _open_entry(
-    opening: Unpacking,
+    parser: ParserState,
     frames: FrameColumns,
     row: int,
     data: ByteArray,
     opened: ByteArray,
     words: Int64Array,
 ) -> int:
-    """The messages of one entry: DONE, FULL, SPOILT, PACKED or CHUNK."""
+    """Write the messages of one entry: DONE, FULL, SPOILT, PACKED or CHUNK."""
     if frames.marker_type[row] != NULL or frames.is_marker[row] == 1:
-        return RowsStatus.DONE  # written by brokers among themselves, no application message
-    ready = opening.cursor[state.CURSOR_JOINED]
+        return RowsStatus.DONE  # a marker between brokers, no application message
+    ready = parser.cursor[state.CURSOR_JOINED]
     is_chunk = frames.chunk_count[row] > 1
     if is_chunk or frames.is_batch[row] != 1:
         if is_chunk and ready < 0:
             return RowsStatus.CHUNK
-        status = _open_single(opening, frames, row, data)
+        status = _open_single(parser, frames, row, data)
         if is_chunk and status == RowsStatus.DONE and frames.is_encrypted[row] != 1:
-            opening.messages.payload_bytes[opening.cursor[state.CURSOR_COUNT] - 1] = ready
+            parser.messages.payload_bytes[parser.cursor[state.CURSOR_COUNT] - 1] = ready
         return status
     if frames.is_encrypted[row] == 1:
-        note_frame(opening.notices, _ENCRYPTED_BATCH, frames, row, frames.message_count[row], NULL)
+        note_frame(parser.notices, _ENCRYPTED_BATCH, frames, row, frames.message_count[row], NULL)
         return RowsStatus.DONE
     at = frames.payload_at[row]
     size = frames.payload_bytes[row]
     is_packed = frames.compression[row] != Codec.NONE
     if is_packed:
-        index = _opened_batch(opening, row)
+        index = _opened_batch(parser, row)
         if index < 0:
             return RowsStatus.PACKED
-        at = opening.batches.at[index]
-        size = opening.batches.size[index]
+        at = parser.batches.at[index]
+        size = parser.batches.size[index]
         if at < 0:
             return SPOILT
-    version = _keep_version(opening, frames, row, data)
+    version = _copy_version(parser, frames, row, data)
     if version == _NO_ROOM:
         return RowsStatus.FULL
-    lying_in = opened if is_packed else data
-    return _open_batch(opening, frames, row, lying_in, Span(at, at + size, version), words)
+    batch_data = opened if is_packed else data
+    return _open_batch(parser, frames, row, batch_data, Span(at, at + size, version), words)
 
 
 @inlined
 def _is_readable(frames: FrameColumns, row: int, protocol: int) -> bool:
-    """Whether a row is an entry that is whole, undamaged and whose metadata was read."""
+    """Whether a row is a whole, undamaged entry with parsed metadata."""
     return (
         frames.protocol[row] == protocol
         and frames.command[row] in (SEND, MESSAGE)
@@ -389,17 +390,17 @@ def _is_readable(frames: FrameColumns, row: int, protocol: int) -> bool:
 
 
 @kernel
-def list_batches(opening: Unpacking, frames: FrameColumns, most_bytes: int) -> int:
-    """List compressed batches from the cursor's row on in opening.batches, in order.
+def list_batches(parser: ParserState, frames: FrameColumns, most_bytes: int) -> int:
+    """List compressed batches from the cursor's row on in parser.batches, in order.
 
     Args:
-        most_bytes: uncompressed, of all together; the first is listed whatever it announces.
+        most_bytes: bound of their decompressed bytes; the first batch is always listed.
 
     Returns:
-        how many bytes they announce, without what is above the bound of an entry.
+        the sum of their announced decompressed bytes; batches above MAX_ENTRY_BYTES count 0.
     """
-    cursor = opening.cursor
-    batches = opening.batches
+    cursor = parser.cursor
+    batches = parser.batches
     row = cursor[state.CURSOR_ROW]
     count = 0
     total = 0
@@ -415,7 +416,7 @@ def list_batches(opening: Unpacking, frames: FrameColumns, most_bytes: int) -> i
         ):
             size = frames.uncompressed_bytes[row]
             if size < 0 or size > MAX_ENTRY_BYTES:
-                size = 0  # will not be opened
+                size = 0  # will not be decompressed
             if count > 0 and size > most_bytes - total:
                 break
             batches.row[count] = row
@@ -433,13 +434,13 @@ def list_batches(opening: Unpacking, frames: FrameColumns, most_bytes: int) -> i
 
 
 @kernel
-def list_chunks(opening: Unpacking, frames: FrameColumns, rows: Int64Array) -> int:
-    """List the rows of chunks from the cursor's row on, up to the next other entry.
+def list_chunks(parser: ParserState, frames: FrameColumns, rows: Int64Array) -> int:
+    """Write the rows of chunks from the cursor's row on, up to the next other entry, to `rows`.
 
     Returns:
-        how many there are; no more than fit into `rows`.
+        how many were written, at most len(rows).
     """
-    cursor = opening.cursor
+    cursor = parser.cursor
     count = 0
     for row in range(cursor[state.CURSOR_ROW], cursor[state.CURSOR_ROWS]):
         if count == len(rows):
@@ -458,26 +459,31 @@ def list_chunks(opening: Unpacking, frames: FrameColumns, rows: Int64Array) -> i
 
 @kernel
 def open_entries(
-    opening: Unpacking, frames: FrameColumns, sources: Sources, opened: ByteArray, words: Int64Array
+    parser: ParserState,
+    frames: FrameColumns,
+    sources: Sources,
+    opened: ByteArray,
+    words: Int64Array,
 ) -> int:
-    """Go through the rows from the cursor's on; writes messages, text, notices and the cursor.
+    """Parse the entries from the cursor's row on; writes messages, text, notices and the cursor.
+
+    If the next row has the last chunk of a message, cursor[CURSOR_JOINED] is the message's size.
 
     Args:
-        opened: the uncompressed batches that opening.batches lists. Of the message whose last
-            chunk is in the next row, cursor[CURSOR_JOINED] says the size.
-        words: the block's, for the indexes that compaction kept.
+        opened: the decompressed batches that parser.batches lists.
+        words: of the block: the batch indexes that compaction left.
 
     Returns:
-        DONE, or FULL, PACKED or CHUNK about the row at the cursor, which is not consumed.
+        DONE; FULL, PACKED or CHUNK for the row at the cursor, which is not handled yet.
     """
-    cursor = opening.cursor
+    cursor = parser.cursor
     while cursor[state.CURSOR_ROW] < cursor[state.CURSOR_ROWS]:
         row = cursor[state.CURSOR_ROW]
         if _is_readable(frames, row, cursor[state.CURSOR_PROTOCOL]):
             count = cursor[state.CURSOR_COUNT]
             text = cursor[state.CURSOR_TEXT]
             data = sources[frames.source[row]]
-            status = _open_entry(opening, frames, row, data, opened, words)
+            status = _open_entry(parser, frames, row, data, opened, words)
             if status in (RowsStatus.FULL, SPOILT):
                 cursor[state.CURSOR_COUNT] = count
                 cursor[state.CURSOR_TEXT] = text

@@ -1,4 +1,4 @@
-"""What the kernel of messages works with: rows to be filled, their text, and where it stands."""
+"""The state of the kernel of messages: output rows, their text, and the cursor."""
 
 from functools import cache
 from typing import Final
@@ -16,29 +16,28 @@ from dissector.protobuf.plan import FieldColumn, FieldPlan, KeyValueColumn, Pair
 from dissector.protobuf.scan import ScanOutput, new_output
 from dissector.states import State
 
-# Indexes into Opening.cursor.
+# Indexes into ParserState.cursor.
 CURSOR_ROW: Final = 0  # next row of the frames
 CURSOR_ROWS: Final = 1  # rows of the block
 CURSOR_PROTOCOL: Final = 2
 CURSOR_JOINED: Final = 3  # bytes of the message whose last chunk is in the next row, -1: none is
 CURSOR_COUNT: Final = 4  # messages written
 CURSOR_TEXT: Final = 5  # bytes of text written
-CURSOR_BATCH: Final = 6  # next index in Opening.batches
-CURSOR_BATCHES: Final = 7  # how many are there
+CURSOR_BATCH: Final = 6  # next index in ParserState.batches
+CURSOR_BATCHES: Final = 7  # number of ParserState.batches
 CURSOR_LENGTH: Final = 8
 
-BATCHES: Final = 256  # compressed batches that are opened at once
+BATCHES: Final = 256  # compressed batches that are decompressed at once
 
 
 class MessageColumns(Bundle):
-    """Messages on their way to their table; int64[rows] each, limits.NULL where not known.
+    """Messages before they are written to their table; int64[rows] each, NULL where not known.
 
-    Columns as in the table; text as spans in the rows' own text, `topic`, `producer_name` and
-    `real_topic` as codes of the name table. Behind them what only the program needs: row, of the
-    frame in its block;
+    Columns as in the table; text as spans of `ParserState.text`; `topic`, `producer_name` and
+    `real_topic` as codes of the name table. From `row` on, columns that are not in the table:
 
-    source, payload_at: where the payload lies.
-    own_at, own_bytes: the message's own metadata in a batch.
+    row: of the frame in its block; source, payload_at: position of the payload.
+    metadata_at, metadata_bytes: of a message in a batch, its SingleMessageMetadata.
     has_property: bits of known properties.
     """
 
@@ -73,20 +72,19 @@ class MessageColumns(Bundle):
     row: Int64Array
     source: Int64Array
     payload_at: Int64Array
-    own_at: Int64Array
-    own_bytes: Int64Array
+    metadata_at: Int64Array
+    metadata_bytes: Int64Array
     has_property: Int64Array
 
 
-class Unpacking(State):
-    """What the kernel needs between calls.
+class ParserState(State):
+    """The kernel's state between calls.
 
-    messages: rows to be filled.
-    text: uint8[], their keys.
-    out: for the walk of batch items, its matrix is that of messages.
+    messages: output rows.
+    text: uint8[], their keys and schema versions.
+    out: output of the scan of batch items; its matrix is that of messages.
     notices: about entries.
-    batches: compressed batches of a block, in its order, that were opened or are to be; `row` is
-        that of the frame.
+    batches: compressed batches of a block, in order; `row` is that of the frame.
     cursor: int64[CURSOR_LENGTH].
     """
 
@@ -127,18 +125,18 @@ _ITEM_PAIRS: Final = (
 
 @cache
 def item_plan() -> FieldPlan:
-    """The plan for the metadata of one message in a batch."""
+    """The field plan for the metadata of one message in a batch."""
     root = Root("SingleMessageMetadata", _ITEM_FIELDS, _ITEM_PAIRS, ())
     return protobuf_plan.build_plan([root], MessageColumns._fields)
 
 
-def new_unpacking(names: NameColumns, rows: int, text_bytes: int, protocol: int) -> Unpacking:
-    """Room for a number of messages and for their text."""
+def new_parser_state(names: NameColumns, rows: int, text_bytes: int, protocol: int) -> ParserState:
+    """A state with room for `rows` messages and `text_bytes` of text."""
     messages = MessageColumns.new(rows, NULL)
     cursor = np.zeros(CURSOR_LENGTH, np.int64)
     cursor[CURSOR_PROTOCOL] = protocol
     cursor[CURSOR_JOINED] = -1
-    return Unpacking(
+    return ParserState(
         plan=item_plan(),
         messages=messages,
         text=np.zeros(text_bytes, np.uint8),
@@ -149,11 +147,11 @@ def new_unpacking(names: NameColumns, rows: int, text_bytes: int, protocol: int)
     )
 
 
-def make_more_room(opening: Unpacking) -> None:
-    """Twice the room for messages and their text, nothing in it."""
-    messages = MessageColumns.new(2 * opening.messages.matrix.shape[1], NULL)
-    opening.grow(
+def double_room(parser: ParserState) -> None:
+    """Double the room for messages and their text; both are empty then."""
+    messages = MessageColumns.new(2 * parser.messages.matrix.shape[1], NULL)
+    parser.grow(
         messages=messages,
-        text=np.zeros(2 * len(opening.text), np.uint8),
-        out=opening.out._replace(cells=messages.matrix),
+        text=np.zeros(2 * len(parser.text), np.uint8),
+        out=parser.out._replace(cells=messages.matrix),
     )

@@ -1,4 +1,4 @@
-"""Kernels on producers and consumers: finding them, learning their names, closing them."""
+"""Kernels for producers and consumers: look up, add, set names, open, close."""
 
 from dissector import tables
 from dissector.jit import inlined, kernel
@@ -17,7 +17,7 @@ from dissector.protocols.pulsar.wire.commands import CONSUMER_SUBJECT, NO_SUBJEC
 
 @kernel
 def connection_row(state: RegistryState, connection_id: int) -> int:
-    """The row of a connection, made if it has none."""
+    """The row of a connection, added if it has none."""
     row = tables.find(state.table, RegistryKey.CONNECTION, connection_id, 0, 0)
     if row == tables.ABSENT:
         row = tables.allocate_row(state.connection_pool)
@@ -30,10 +30,10 @@ def connection_row(state: RegistryState, connection_id: int) -> int:
 
 @inlined
 def handle_of(state: RegistryState, connection_id: int, kind: int, number: int) -> int:
-    """The row of a producer or consumer, made if it has none; ABSENT if there is no room."""
+    """The row of a producer or consumer, added if it has none; ABSENT if there is no room."""
     client_handles = state.client_handles
-    glance = (int(connection_id) * 31 + int(number) * 2 + kind) & (registry_state.RECENT - 1)
-    row = state.recent[glance]
+    cache_slot = (int(connection_id) * 31 + int(number) * 2 + kind) & (registry_state.RECENT - 1)
+    row = state.recent[cache_slot]
     if (
         row != tables.ABSENT
         and client_handles.id[row] == number
@@ -41,14 +41,14 @@ def handle_of(state: RegistryState, connection_id: int, kind: int, number: int) 
         and client_handles.kind[row] == kind
     ):
         return int(row)
-    row = _find_or_make(state, connection_id, kind, number)
-    state.recent[glance] = row
+    row = _find_or_add(state, connection_id, kind, number)
+    state.recent[cache_slot] = row
     return row
 
 
 @kernel
-def _find_or_make(state: RegistryState, connection_id: int, kind: int, number: int) -> int:
-    """handle_of without the glance."""
+def _find_or_add(state: RegistryState, connection_id: int, kind: int, number: int) -> int:
+    """`handle_of` on a miss of the cache `recent`."""
     connection = connection_row(state, connection_id)
     row = tables.find(state.table, kind, connection, number, 0)
     if row != tables.ABSENT:
@@ -79,9 +79,9 @@ def _find_or_make(state: RegistryState, connection_id: int, kind: int, number: i
 
 @kernel
 def clear_incarnation(state: RegistryState, client_handle: int) -> None:
-    """Forget what belongs to one incarnation (not its number).
+    """Reset the columns of one incarnation, but for its number.
 
-    A producer waits in the chain of its name, so it leaves that before its name is forgotten.
+    A producer may be in the chain of its name, so it leaves the chain before the name is reset.
     """
     _stop_waiting(state, client_handle)
     client_handles = state.client_handles
@@ -96,7 +96,7 @@ def clear_incarnation(state: RegistryState, client_handle: int) -> None:
 
 @kernel
 def drop_handle(state: RegistryState, client_handle: int) -> None:
-    """Forget a producer or consumer altogether."""
+    """Remove a producer or consumer and free its row."""
     client_handles = state.client_handles
     _stop_waiting(state, client_handle)
     if client_handles.state[client_handle] == HandleState.CLOSED:
@@ -116,7 +116,7 @@ def drop_handle(state: RegistryState, client_handle: int) -> None:
 
 @kernel
 def write_row(state: RegistryState, out: HandleRows, client_handle: int, closed_by: int) -> None:
-    """Write the row of an incarnation that is over."""
+    """Write the row of a closed incarnation."""
     row = state.counters[registry_state.COUNT_OUT]
     state.counters[registry_state.COUNT_OUT] = row + 1
     for column in range(registry_state.SHARED_COLUMNS):
@@ -131,10 +131,10 @@ def write_row(state: RegistryState, out: HandleRows, client_handle: int, closed_
 def close_handle(
     state: RegistryState, out: HandleRows, client_handle: int, closed_by: int, frame_no: int
 ) -> None:
-    """End the incarnation: write its row and put the subject into the list of the closed.
+    """Close an incarnation: write its row and append the handle to the list of closed ones.
 
     Args:
-        frame_no: of the frame that closed it; NULL keeps the one that is known.
+        frame_no: of the frame that closed it; NULL keeps the number that is stored.
     """
     client_handles = state.client_handles
     if frame_no != NULL:
@@ -147,7 +147,7 @@ def close_handle(
 
 @kernel
 def begin_incarnation(state: RegistryState, client_handle: int, frame_no: int) -> None:
-    """Make a subject that is UNOPENED or CLOSED an OPENING one."""
+    """Begin an incarnation of an UNOPENED or CLOSED handle, which is OPENING then."""
     client_handles = state.client_handles
     if client_handles.state[client_handle] == HandleState.CLOSED:
         tables.list_unlink(state.closed_list, state.closed_links, 0, client_handle)
@@ -159,7 +159,7 @@ def begin_incarnation(state: RegistryState, client_handle: int, frame_no: int) -
 
 @kernel
 def _stop_waiting(state: RegistryState, client_handle: int) -> None:
-    """Take a producer out of the chain of those whose topic may still be learnt by name."""
+    """Remove a producer from the chain of producers that wait for a topic by their name."""
     client_handles = state.client_handles
     if client_handles.is_waiting[client_handle] == 1:
         name = client_handles.name[client_handle]
@@ -178,7 +178,7 @@ def _stop_waiting(state: RegistryState, client_handle: int) -> None:
 
 @kernel
 def learn_topic(state: RegistryState, client_handle: int, topic: int, source: int) -> None:
-    """Set the topic of a subject; what was observed is never replaced by what was concluded."""
+    """Set the topic of a handle; an inferred topic never replaces an observed one."""
     client_handles = state.client_handles
     if topic == NULL:
         return
@@ -191,10 +191,10 @@ def learn_topic(state: RegistryState, client_handle: int, topic: int, source: in
 
 @kernel
 def learn_name(state: RegistryState, client_handle: int, name: int) -> None:
-    """Set the name of a producer, and let name and id tell a topic that is not known.
+    """Set the name of a producer, and infer an unknown topic from name and id.
 
-    Clients number their producers over all connections, so that after a reconnect name and id
-    are the same while the connection is another one.
+    Clients number their producers over all connections, so name and id stay the same after a
+    reconnect on another connection.
     """
     client_handles = state.client_handles
     if name == NULL or (
@@ -245,10 +245,10 @@ def learn_name(state: RegistryState, client_handle: int, name: int) -> None:
 
 @kernel
 def learn_ledger(state: RegistryState, client_handle: int, ledger: int, entry: int) -> None:
-    """Join a ledger with a topic: a ledger belongs to one topic of a cluster.
+    """Store the topic of a ledger, or infer a handle's topic from it: a ledger has one topic.
 
-    Non-persistent topics answer 0:0 always; -1 is no ledger. A ledger met with two topics (shadow
-    topics, two clusters in one capture) tells nothing any more.
+    Non-persistent topics always answer 0:0; -1 is no ledger. A ledger seen with two topics (shadow
+    topics, two clusters in one capture) is AMBIGUOUS and no longer used.
     """
     client_handles = state.client_handles
     if ledger < 0 or (ledger == 0 and entry == 0):
@@ -277,7 +277,7 @@ def learn_ledger(state: RegistryState, client_handle: int, ledger: int, entry: i
 
 @inlined
 def describe(state: RegistryState, frames: FrameColumns, row: int, client_handle: int) -> None:
-    """Write what is known of its subject into a frame; its lifecycle becomes NONE."""
+    """Write the columns of a frame's client handle; its lifecycle becomes NONE."""
     client_handles = state.client_handles
     kind = client_handles.kind[client_handle]
     frames.handle_kind[row] = kind
@@ -301,7 +301,7 @@ def describe(state: RegistryState, frames: FrameColumns, row: int, client_handle
 def close_connection(
     state: RegistryState, out: HandleRows, connection: int, closed_by: int
 ) -> None:
-    """End all that is open on a connection; its subjects are forgotten, not its row."""
+    """Write and remove all handles of a connection; the connection's own row stays."""
     for _ in range(state.handle_lists.length[connection]):
         client_handle = state.handle_lists.first[connection]
         phase = state.client_handles.state[client_handle]

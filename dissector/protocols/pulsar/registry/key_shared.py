@@ -1,4 +1,4 @@
-"""What a SUBSCRIBE says of how keys are shared: from its KeySharedMeta to columns of consumers."""
+"""The Key_Shared policy of a SUBSCRIBE: from its KeySharedMeta to columns of consumers."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -12,12 +12,12 @@ from dissector.protocols.pulsar.wire.details import parse
 _NOTHING: Final = (None, None, None)
 
 
-def key_shared_columns(codes: Int64Array, said: Sequence[bytes]) -> dict[str, Column]:
-    """The columns of rows that name the bytes of a KeySharedMeta by index in a list, or none.
+def key_shared_columns(codes: Int64Array, raw_values: Sequence[bytes]) -> dict[str, Column]:
+    """The Key_Shared columns of rows; no column if no row has a KeySharedMeta.
 
-    No column where no row names one.
+    codes: int64[rows], index of each row's KeySharedMeta in raw_values, negative if it has none.
     """
-    policies = {code: _policy(said[code]) for code in set(codes.tolist()) if code >= 0}
+    policies = {code: _policy(raw_values[code]) for code in set(codes.tolist()) if code >= 0}
     if not policies:
         return {}
     rows = (policies.get(code, _NOTHING) for code in codes.tolist())
@@ -26,7 +26,7 @@ def key_shared_columns(codes: Int64Array, said: Sequence[bytes]) -> dict[str, Co
 
 
 def _policy(data: bytes) -> tuple[str | None, list[int] | None, bool | None]:
-    """Mode, ranges, whether keys may come out of order; bytes that are no message say nothing."""
+    """Mode, ranges, allowOutOfOrderDelivery; _NOTHING if the bytes cannot be parsed."""
     message: Any = parse("KeySharedMeta", data)
     if message is None or not message.HasField("keySharedMode"):
         return _NOTHING
@@ -36,8 +36,8 @@ def _policy(data: bytes) -> tuple[str | None, list[int] | None, bool | None]:
 
 
 def unknown_fields(data: bytes) -> list[tuple[str, int]]:
-    """Fields that the description does not have, by message and number, each once: a client to
-    come may ask for another way (entryBucketDispatch, whose number is not public)."""
+    """Fields unknown to the .proto file, by message and number, each once: a future client may
+    send more (entryBucketDispatch, whose number is not public)."""
     message: Any = parse("KeySharedMeta", data)
     parts = [] if message is None else [message, *message.hashRanges]
     unknown = ((part.DESCRIPTOR.name, UnknownFieldSet(part)) for part in parts)

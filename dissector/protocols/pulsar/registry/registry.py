@@ -1,7 +1,7 @@
-"""Producers and consumers: the incarnation of every frame and the names that are known by then.
+"""The registry: fills names and incarnation of each frame, writes producers and consumers.
 
-It takes each frame in the walk that pairs requests with answers (`exchanges.steps`), and writes the
-rows of the tables producers and consumers. What moves a producer or consumer: `registry.state`.
+It runs in the walk that pairs requests with answers (`exchanges.pair_frames`). `registry.state` has
+the states and transitions of a producer or consumer.
 """
 
 from collections.abc import Sequence
@@ -47,9 +47,9 @@ _CONSUMERS: Final = (
 
 
 class PulsarRegistry:
-    """State of one capture; `read_said` and `begin` are before and `closed` behind each block's
-    walk, `finish` closes what is open. key: of hash tables; unknown: counts fields of a
-    KeySharedMeta that are.
+    """The registry of one capture: call `read_raw_values` and `begin` before each block's walk,
+    `closed` after it, and `finish` at the end. key: of hash tables; unknown: counts unknown fields
+    of KeySharedMeta.
     """
 
     def __init__(self, protocol: int, key: int = 0, unknown: Unknown | None = None) -> None:
@@ -58,18 +58,18 @@ class PulsarRegistry:
         self._rules = commands.rule_columns()
         self._state = registry_state.new_registry_state(_START_ROWS, key)
         self._names: Sequence[bytes] = []
-        self._said: list[bytes] = []  # schema versions, and what says how keys are shared
+        self._raw_values: list[bytes] = []  # schema versions and KeySharedMeta
         self._codes: dict[bytes, int] = {}
         self._odd_fields: dict[int, list[tuple[str, int]]] = {}  # of policies by their code
-        self._said_bytes = 0
+        self._raw_bytes = 0
         self._refused = 0
 
-    def begin(self, rows: int, names: Sequence[bytes], said: Int64Array) -> RegistryContext:
-        """What the walk over a block needs, with room for all that the block can bring.
+    def begin(self, rows: int, names: Sequence[bytes], raw_values: Int64Array) -> RegistryContext:
+        """The context of the walk over a block, with room for all that the block can add.
 
         Args:
             names: texts of the name codes.
-            said: what `read_said` returned for the block.
+            raw_values: of the block, from `read_raw_values`.
         """
         self._names = names
         state = self._state
@@ -77,21 +77,21 @@ class PulsarRegistry:
         state.counters[registry_state.COUNT_OUT] = 0
         notices = new_notices(rows)
         before = int(state.counters[registry_state.COUNT_ROW])
-        return RegistryContext(state, before, self._rules, said, self._output(rows), notices)
+        return RegistryContext(state, before, self._rules, raw_values, self._output(rows), notices)
 
-    def closed(self, rows: int, run: RegistryContext, notices: NoticeLog) -> list[TableBlock]:
-        """Blocks of producers and consumers for the incarnations that closed in a walk.
+    def closed(self, rows: int, context: RegistryContext, notices: NoticeLog) -> list[TableBlock]:
+        """The blocks of producers and consumers for the incarnations that closed in a walk.
 
         Args:
-            rows: of the block, as `begin` was told.
-            notices: gets what is odd.
+            rows: of the block, as for `begin`.
+            notices: receives the notices.
         """
-        self._state.counters[registry_state.COUNT_ROW] = run.rows_before + rows
-        notices.drain(run.notices)
-        return self._blocks(run.out)
+        self._state.counters[registry_state.COUNT_ROW] = context.rows_before + rows
+        notices.drain(context.notices)
+        return self._blocks(context.out)
 
     def finish(self, notices: NoticeLog) -> list[TableBlock]:
-        """Rows of everything that is still open: closed by the end of the capture."""
+        """The rows of incarnations that are open at the end of the capture, which closes them."""
         self._state.counters[registry_state.COUNT_OUT] = 0
         out = self._output(0)
         close_all(self._state, out)
@@ -101,27 +101,27 @@ class PulsarRegistry:
         return self._blocks(out)
 
     def open_rows(self) -> list[TableBlock]:
-        """The rows that `finish` would give now; everything stays open."""
+        """The rows that `finish` would return now; the state is unchanged."""
         ended = copy(self)
         ended._state = deepcopy(self._state)
         return ended.finish(NoticeLog())
 
     def memory(self) -> RegistryState:
-        """The state itself: to be saved, or to be filled in place before `resume`."""
+        """The state itself, to save it or to load a saved one in place before `resume`."""
         return self._state
 
     def _output(self, rows: int) -> HandleRows:
-        """Room for all rows that can close: what is open, and one incarnation per frame."""
+        """Output columns with room for all open incarnations and two more per frame."""
         pool = self._state.handle_pool
         capacity = len(pool.rows) - int(pool.free[0]) + 2 * rows + 1
         return HandleRows(np.empty((len(HandleRows._fields), capacity), np.int64))
 
-    def read_said(self, frames: FrameColumns, rows: int, sources: Sources) -> Int64Array:
-        """For each row the index of its schema version, or of its KeySharedMeta, in the list; few
-        rows have one, and what finds no room is not known.
+    def read_raw_values(self, frames: FrameColumns, rows: int, sources: Sources) -> Int64Array:
+        """int64[rows]: the index of each row's schema version or KeySharedMeta in the list of raw
+        values; NULL if it has none, as most rows, or if the list is full.
 
-        It alone reads the bytes of a block, and adds to the list alone: the walks over the blocks
-        before it may run beside it.
+        Only this reads the block's bytes, and only this adds to the list: the walks over earlier
+        blocks may run in parallel.
 
         Args:
             sources: the byte arrays that frames.source selects.
@@ -144,21 +144,22 @@ class PulsarRegistry:
         if self._unknown is None:
             return
         if policy not in self._odd_fields:
-            self._odd_fields[policy] = unknown_fields(self._said[policy])
+            self._odd_fields[policy] = unknown_fields(self._raw_values[policy])
         for message, number in self._odd_fields[policy]:
             self._unknown.add(frames, row, message, number, 1)
 
-    def _code(self, said: bytes) -> int:
-        """The index of bytes in the list, NULL where there is no room for them."""
-        size = self._said_bytes + len(said)
-        if said not in self._codes and len(self._said) < MAX_NAMES and size <= MAX_NAME_BYTES:
-            self._codes[said] = len(self._said)
-            self._said.append(said)
-            self._said_bytes = size
-        return self._codes.get(said, NULL)
+    def _code(self, value: bytes) -> int:
+        """The index of a raw value in the list, added if it is new; NULL without room."""
+        size = self._raw_bytes + len(value)
+        has_room = len(self._raw_values) < MAX_NAMES and size <= MAX_NAME_BYTES
+        if value not in self._codes and has_room:
+            self._codes[value] = len(self._raw_values)
+            self._raw_values.append(value)
+            self._raw_bytes = size
+        return self._codes.get(value, NULL)
 
     def _blocks(self, out: HandleRows) -> list[TableBlock]:
-        """The rows that closed as blocks of their two tables, in the order in which they closed."""
+        """The closed incarnations as blocks of their two tables, in order of closing."""
         blocks = []
         rows = int(self._state.counters[registry_state.COUNT_OUT])
         cells = out.matrix[:, :rows]
@@ -182,7 +183,7 @@ class PulsarRegistry:
         if table == "producers":
             columns["producer_id"] = part.id
             columns["schema_version_hex"] = [
-                self._said[code].hex() if code >= 0 else None
+                self._raw_values[code].hex() if code >= 0 else None
                 for code in part.schema_version.tolist()
             ]
             columns.update({name: getattr(part, name) for name in _PRODUCERS})
@@ -190,12 +191,12 @@ class PulsarRegistry:
             columns["consumer_id"] = part.id
             columns["subscription"] = Coded(part.subscription, self._names)
             columns.update({name: getattr(part, name) for name in _CONSUMERS})
-            columns |= key_shared_columns(part.key_shared, self._said)
+            columns |= key_shared_columns(part.key_shared, self._raw_values)
         return TableBlock(table, len(part.id), columns)
 
 
 def _in_order(out: HandleRows, chosen: Int64Array) -> Int64Array:
-    """Chosen rows by what closed them, then by the frame that opened them (null last)."""
+    """Chosen rows sorted by closing row, then by opening frame (null last)."""
     opened = out.opened_frame_no[chosen]
     keys = (
         out.id[chosen],

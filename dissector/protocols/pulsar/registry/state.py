@@ -1,7 +1,7 @@
-"""What the registry remembers of connections, producers, consumers and requests between frames.
+"""The registry's state of connections, producers and consumers between frames.
 
-Theory. A *subject* is a producer or a consumer: an id on a connection. It has one row for all its
-incarnations; the row holds the current one. States and what moves them:
+Theory. A *client handle* is a producer or a consumer: an id on a connection. It has one row for all
+its incarnations; the row holds the current one. States and transitions:
 
     UNOPENED --PRODUCER, SUBSCRIBE--> OPENING --success, or first use--> OPEN
     OPENING --error--> CLOSED        OPEN --CLOSE_*, UNSUBSCRIBE of the client--> CLOSING
@@ -9,14 +9,14 @@ incarnations; the row holds the current one. States and what moves them:
     OPENING, OPEN, CLOSING --CLOSE_* of the broker--> CLOSED
     CLOSING, CLOSED --PRODUCER, SUBSCRIBE--> OPENING, one incarnation further
 
-An id that is met in use is open, unless the connection was seen from its CONNECT without a hole:
+An id first seen in use is OPEN, unless the connection was seen from its CONNECT without a hole:
 then it is UNOPENED.
 
-An answer by request id names nothing else: the pairing of exchanges, which walks the same rows,
-tells what was asked.
+An answer by request id has no other key: the pairing of exchanges, which walks the same rows, gives
+its request.
 
-What is bounded: subjects (the longest closed is forgotten, then new ones are not followed), the
-memories of ledgers and producer names.
+Bounded are the handles (the handle that closed first is evicted; if none is closed, new ones are
+not tracked) and the caches of ledgers and producer names.
 """
 
 import enum
@@ -34,7 +34,7 @@ from dissector.tables import HashTable, ListHeads, ListLinks, Pool, RecentKeys
 
 
 class HandleState(enum.IntEnum):
-    """What is known of a producer or consumer."""
+    """The state of a producer or consumer."""
 
     UNOPENED = 0
     OPENING = 1
@@ -52,19 +52,19 @@ class RegistryKey(enum.IntEnum):
     PRODUCER_NAME = 6
 
 
-AMBIGUOUS: Final = 1 << 40  # a hint that pointed at two topics
+AMBIGUOUS: Final = 1 << 40  # in place of a topic: name or ledger was seen with two topics
 
 # Indexes into RegistryState.counters.
 COUNT_OUT: Final = 0  # rows written to the outputs
 COUNT_ROW: Final = 1  # rows (frames and events) ever seen: the ordinal of the current one
-COUNT_REFUSED: Final = 2  # subjects that found no room
+COUNT_REFUSED: Final = 2  # handles for which there was no room
 COUNTERS: Final = 3
 
-RECENT: Final = 256  # subjects found by a glance; a power of two
+RECENT: Final = 256  # slots of the cache of handles; a power of two
 
 
 class _HandleColumns(Bundle):
-    """What the tables producers and consumers say of an incarnation, int64[rows] each."""
+    """The columns of an incarnation in the tables producers and consumers, int64[rows] each."""
 
     connection_id: Int64Array
     kind: Int64Array
@@ -95,13 +95,13 @@ class HandleColumns(_HandleColumns):
     """Producers and consumers, int64[rows] each; NULL where not known.
 
     kind: *_SUBJECT, NO_SUBJECT on a free row; id: producer_id or consumer_id; topic, subscription,
-    name: codes; schema_version, key_shared: indexes in the registry's list of what frames say.
+    name: codes; schema_version, key_shared: indexes in the registry's list of raw values.
 
     connection: row in RegistryConnections.
-    open_requests: PRODUCER or SUBSCRIBE without an answer.
+    open_requests: number of PRODUCER or SUBSCRIBE without an answer.
     opened_row: ordinal of the row that opened the incarnation.
     last_ledger: of its last receipt or message.
-    is_waiting: 1 while it stands in a chain of producers without a topic.
+    is_waiting: 1 while it is in a chain of producers without a topic.
     """
 
     connection: Int64Array
@@ -115,8 +115,7 @@ class HandleColumns(_HandleColumns):
 class HandleRows(_HandleColumns):
     """Rows for the tables producers and consumers, int64[rows] each.
 
-    kind tells the table;
-
+    kind: selects the table.
     closed_by: of schemas.words.CLOSERS.
     closing_row: ordinal of the frame or event that closed the incarnation.
     """
@@ -126,14 +125,14 @@ class HandleRows(_HandleColumns):
 
 
 SHARED_COLUMNS: Final = len(_HandleColumns._fields)
-IDENTITY_COLUMNS: Final = 3  # connection_id, kind, id: what a new incarnation keeps
+IDENTITY_COLUMNS: Final = 3  # connection_id, kind, id: the same in all incarnations
 
 
 class RegistryConnections(Bundle):
-    """Connections that have rows here, int64[rows] each.
+    """Connections with handles, int64[rows] each.
 
-    is_whole: 1 while it was seen from its CONNECT on without a hole in what the client sends.
-    hole_row: ordinal of the last hole in what the broker sends, -1 none.
+    is_whole: 1 while it was seen from its CONNECT on without a hole in the client's bytes.
+    hole_row: ordinal of the last hole in the broker's bytes, -1 none.
     """
 
     connection_id: Int64Array
@@ -142,11 +141,11 @@ class RegistryConnections(Bundle):
 
 
 class RegistryState(State):
-    """Everything the registry's kernels change.
+    """Everything that the registry's kernels change.
 
-    table: connections, subjects, chains of nameless producers.
-    recent: int64[], subject rows to glance at first; lists: subjects of each connection (by its
-        row), closed subjects (list 0).
+    table: connections, handles, chains of producers without a topic.
+    recent: int64[RECENT], cache of handle rows.
+    handle_lists: handles of each connection; closed_list: closed handles (list 0).
     """
 
     table: HashTable
@@ -166,7 +165,7 @@ class RegistryState(State):
 
 
 def new_registry_state(rows: int, key: int = 0) -> RegistryState:
-    """A state with room for so many connections and subjects; it grows from there.
+    """An empty state with `rows` rows of connections and of handles, which grows.
 
     key: of its hash tables.
     """
@@ -189,7 +188,7 @@ def new_registry_state(rows: int, key: int = 0) -> RegistryState:
 
 
 def reserve(state: RegistryState, more: int) -> None:
-    """Make room for what `more` further rows can add: one of each kind per row."""
+    """Reserve room for all that `more` further frames can add: one row of each kind per frame."""
     state.grow(
         table=tables.reserved(state.table, 3 * more),
         topics_of_ledgers=tables.settled(state.topics_of_ledgers),

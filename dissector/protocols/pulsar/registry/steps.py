@@ -1,4 +1,4 @@
-"""What the command of each frame does to producers and consumers."""
+"""Apply the command of each frame to producers and consumers."""
 
 from dissector import tables
 from dissector.jit import inlined, kernel
@@ -12,11 +12,7 @@ from dissector.protocols.pairing.connections import may_hide_frames
 from dissector.protocols.pairing.rules import PairedBy
 from dissector.protocols.pulsar.registry import client_handles as registry_client_handles
 from dissector.protocols.pulsar.registry import state as registry_state
-from dissector.protocols.pulsar.registry.requests import (
-    Asked,
-    RegistryContext,
-    settle,
-)
+from dissector.protocols.pulsar.registry.requests import RegistryContext, Request, apply_answer
 from dissector.protocols.pulsar.registry.state import (
     HandleRows,
     HandleState,
@@ -32,42 +28,46 @@ REPLICATED = 8  # bit of has_property: the metadata is that of another cluster's
 
 
 @inlined
-def register_frame(frames: FrameColumns, row: int, asked: Asked, run: RegistryContext) -> None:
-    """Fill the registry's columns of a frame, or take note of an event.
+def register_frame(
+    frames: FrameColumns, row: int, request: Request, context: RegistryContext
+) -> None:
+    """Fill the registry's columns of a frame, or handle an event.
 
     Args:
-        asked: what the frame answers, if it is an answer by request id.
+        request: that the frame answers, if it is an answer by request id.
     """
-    state = run.state
-    state.counters[registry_state.COUNT_ROW] = run.rows_before + row + 1
+    state = context.state
+    state.counters[registry_state.COUNT_ROW] = context.rows_before + row + 1
     command = frames.command[row]
     if command in (commands.SEND, commands.SEND_RECEIPT, commands.SEND_ERROR):
         _handle_send(state, frames, row, command)
     elif command == commands.MESSAGE:
         _handle_message(state, frames, row)
     elif command < 0:
-        _handle_event(state, frames, row, run.out)
+        _handle_event(state, frames, row, context.out)
     elif frames.status[row] != columns.MALFORMED:
-        _handle_rest(frames, row, asked, run)
+        _handle_uncommon(frames, row, request, context)
 
 
 @kernel
-def _handle_rest(frames: FrameColumns, row: int, asked: Asked, run: RegistryContext) -> None:
-    """Every command that does not come in masses."""
+def _handle_uncommon(
+    frames: FrameColumns, row: int, request: Request, context: RegistryContext
+) -> None:
+    """Handle a frame other than SEND, its answers and MESSAGE, which are most of the traffic."""
     command = frames.command[row]
     if command >= rules.COMMAND_SLOTS:
         _copy_names(frames, row)
-    elif run.rules.request_key[command] == PairedBy.REQUEST_ID:
-        _handle_request(run.state, frames, row, run)
-    elif run.rules.reply_key[command] == PairedBy.REQUEST_ID:
-        _handle_reply(run.state, frames, row, asked, run)
+    elif context.rules.request_key[command] == PairedBy.REQUEST_ID:
+        _handle_request(context.state, frames, row, context)
+    elif context.rules.reply_key[command] == PairedBy.REQUEST_ID:
+        _handle_reply(context.state, frames, row, request, context)
     else:
-        _handle_other(run.state, frames, row, run)
+        _handle_other(context.state, frames, row, context)
 
 
 @inlined
 def _handle_send(state: RegistryState, frames: FrameColumns, row: int, command: int) -> None:
-    """SEND and its answers: the incarnation in use, the producer's name, the ledger."""
+    """Handle SEND and its answers: the incarnation in use, the producer's name, the ledger."""
     number = frames.producer_id[row]
     if number == NULL or frames.status[row] == columns.MALFORMED:
         return
@@ -79,21 +79,21 @@ def _handle_send(state: RegistryState, frames: FrameColumns, row: int, command: 
     client_handles = state.client_handles
     if command == commands.SEND:
         if client_handles.state[client_handle] != HandleState.OPEN:
-            _use(state, client_handle)
+            _mark_used(state, client_handle)
         if client_handles.name[client_handle] == NULL:
             _learn_from_send(state, frames, row, client_handle)
     elif command == commands.SEND_RECEIPT:
         _learn_ledger(state, frames, row, client_handle)
     registry_client_handles.describe(state, frames, row, client_handle)
     if command != commands.SEND:
-        _step_back(state, frames, row, client_handle)
+        _use_previous(state, frames, row, client_handle)
     elif frames.producer_name[row] == NULL:
         frames.producer_name[row] = frames.wire_producer_name[row]
 
 
 @inlined
 def _learn_ledger(state: RegistryState, frames: FrameColumns, row: int, client_handle: int) -> None:
-    """The ledger of what was stored or delivered belongs to the topic."""
+    """Relate the ledger of a stored or delivered entry to the handle's topic."""
     client_handles = state.client_handles
     if (
         client_handles.topic[client_handle] == NULL
@@ -106,7 +106,7 @@ def _learn_ledger(state: RegistryState, frames: FrameColumns, row: int, client_h
 
 @inlined
 def _handle_message(state: RegistryState, frames: FrameColumns, row: int) -> None:
-    """MESSAGE: as SEND_RECEIPT, for a consumer."""
+    """Handle MESSAGE: as SEND_RECEIPT, for a consumer."""
     number = frames.consumer_id[row]
     if number == NULL or frames.status[row] == columns.MALFORMED:
         return
@@ -118,12 +118,12 @@ def _handle_message(state: RegistryState, frames: FrameColumns, row: int) -> Non
     _learn_ledger(state, frames, row, client_handle)
     registry_client_handles.describe(state, frames, row, client_handle)
     frames.producer_name[row] = frames.wire_producer_name[row]
-    _step_back(state, frames, row, client_handle)
+    _use_previous(state, frames, row, client_handle)
 
 
 @inlined
-def _use(state: RegistryState, client_handle: int) -> None:
-    """A client uses a producer: the success of its opening was there, seen or not."""
+def _mark_used(state: RegistryState, client_handle: int) -> None:
+    """Mark a producer as OPEN when it sends: its opening has succeeded, captured or not."""
     client_handles = state.client_handles
     phase = client_handles.state[client_handle]
     is_whole = state.connections.is_whole[client_handles.connection[client_handle]]
@@ -132,10 +132,10 @@ def _use(state: RegistryState, client_handle: int) -> None:
 
 
 @inlined
-def _step_back(state: RegistryState, frames: FrameColumns, row: int, client_handle: int) -> None:
-    """What the broker sends before it has answered an opening belongs to the incarnation before.
+def _use_previous(state: RegistryState, frames: FrameColumns, row: int, client_handle: int) -> None:
+    """Assign a broker's frame to the previous incarnation if the opening is not answered yet.
 
-    Unless there is none before, or the answer may have been lost in a hole.
+    If there is no previous one, or the answer may lie in a hole, the handle becomes OPEN instead.
     """
     client_handles = state.client_handles
     if client_handles.state[client_handle] != HandleState.OPENING:
@@ -155,7 +155,7 @@ def _step_back(state: RegistryState, frames: FrameColumns, row: int, client_hand
 def _learn_from_send(
     state: RegistryState, frames: FrameColumns, row: int, client_handle: int
 ) -> None:
-    """Take a producer's name from the metadata, unless it was copied from another cluster."""
+    """Set a producer's name from the metadata, unless the entry is a copy from another cluster."""
     has_property = frames.has_property[row]
     if has_property != NULL and has_property & REPLICATED:
         return
@@ -165,7 +165,7 @@ def _learn_from_send(
 
 @kernel
 def _handle_event(state: RegistryState, frames: FrameColumns, row: int, out: HandleRows) -> None:
-    """A hole makes uncertain what was opened; the end of the connection ends everything.
+    """Handle a gap, which may hide openings or answers, or a close, which ends all handles.
 
     At the end of the capture nothing is closed here: `close_all` does it in the order of frames.
     """
@@ -176,7 +176,7 @@ def _handle_event(state: RegistryState, frames: FrameColumns, row: int, out: Han
     if command in (FrameEvent.GAP, FrameEvent.SKIPPED):
         direction = frames.direction[row]
         if direction != columns.TO_CLIENT:
-            # Also inside of a frame: that one may have been the SUBSCRIBE.
+            # Also for a gap inside a frame: it may be the SUBSCRIBE.
             state.connections.is_whole[connection] = 0
         if direction != columns.TO_BROKER and may_hide_frames(frames, row):
             state.connections.hole_row[connection] = state.counters[registry_state.COUNT_ROW]
@@ -188,7 +188,7 @@ def _handle_event(state: RegistryState, frames: FrameColumns, row: int, out: Han
 def _forget_connection(
     state: RegistryState, out: HandleRows, connection: int, closed_by: int
 ) -> None:
-    """Close a connection's subjects and forget it."""
+    """Close a connection's handles and free its row."""
     registry_client_handles.close_connection(state, out, connection, closed_by)
     tables.remove(
         state.table,
@@ -203,7 +203,7 @@ def _forget_connection(
 
 @kernel
 def close_all(state: RegistryState, out: HandleRows) -> None:
-    """The capture is over: close what is open on every connection."""
+    """Close all connections and their handles at the end of the capture."""
     state.counters[registry_state.COUNT_ROW] += 1
     for connection in range(len(state.connections.connection_id)):
         if state.connections.connection_id[connection] != NULL:
@@ -212,23 +212,23 @@ def close_all(state: RegistryState, out: HandleRows) -> None:
 
 @kernel
 def _handle_request(
-    state: RegistryState, frames: FrameColumns, row: int, run: RegistryContext
+    state: RegistryState, frames: FrameColumns, row: int, context: RegistryContext
 ) -> None:
-    """A request by id: what it does to its subject."""
+    """Handle a request by id: an opening, a closing, or another command."""
     command = frames.command[row]
     if command in (commands.PRODUCER, commands.SUBSCRIBE):
-        _handle_opening(state, frames, row, run)
+        _handle_opening(state, frames, row, context)
     elif command in (commands.CLOSE_PRODUCER, commands.CLOSE_CONSUMER, commands.UNSUBSCRIBE):
-        _handle_closing(state, frames, row, run.out)
+        _handle_closing(state, frames, row, context.out)
     else:
-        _handle_other(state, frames, row, run)
+        _handle_other(state, frames, row, context)
 
 
 @kernel
 def _handle_opening(
-    state: RegistryState, frames: FrameColumns, row: int, run: RegistryContext
+    state: RegistryState, frames: FrameColumns, row: int, context: RegistryContext
 ) -> None:
-    """PRODUCER or SUBSCRIBE: a new incarnation, or a repeat on a live id."""
+    """Handle PRODUCER or SUBSCRIBE: begin an incarnation, or note a repetition on a live id."""
     command = frames.command[row]
     kind = commands.PRODUCER_SUBJECT if command == commands.PRODUCER else commands.CONSUMER_SUBJECT
     number = frames.producer_id[row] if command == commands.PRODUCER else frames.consumer_id[row]
@@ -242,17 +242,17 @@ def _handle_opening(
     client_handles = state.client_handles
     phase = client_handles.state[client_handle]
     lifecycle = Lifecycle.OPENING
-    # An id first met here is not open: its row was made by this very frame.
+    # An id first seen in this frame is not open: the frame added its row.
     is_new = client_handles.opened_row[client_handle] == state.counters[registry_state.COUNT_ROW]
     if is_new and phase == HandleState.OPEN:
         client_handles.state[client_handle] = HandleState.UNOPENED
         phase = HandleState.UNOPENED
     if phase in (HandleState.OPENING, HandleState.OPEN):
         lifecycle = Lifecycle.REPEATED
-        note_frame(run.notices, ID_REOPENED, frames, row, number, NULL)
+        note_frame(context.notices, ID_REOPENED, frames, row, number, NULL)
     else:
         if phase == HandleState.CLOSING:
-            registry_client_handles.close_handle(state, run.out, client_handle, BY_CLIENT, NULL)
+            registry_client_handles.close_handle(state, context.out, client_handle, BY_CLIENT, NULL)
         registry_client_handles.begin_incarnation(state, client_handle, frames.frame_no[row])
     client_handles.open_requests[client_handle] += 1
     registry_client_handles.learn_topic(
@@ -263,17 +263,17 @@ def _handle_opening(
         client_handles.access_mode[client_handle] = frames.access_mode[row]
         registry_client_handles.learn_name(state, client_handle, frames.wire_producer_name[row])
     else:
-        _learn_subscription(run, frames, row, client_handle)
+        _learn_subscription(context, frames, row, client_handle)
     registry_client_handles.describe(state, frames, row, client_handle)
     frames.lifecycle[row] = lifecycle
 
 
 @kernel
 def _learn_subscription(
-    run: RegistryContext, frames: FrameColumns, row: int, client_handle: int
+    context: RegistryContext, frames: FrameColumns, row: int, client_handle: int
 ) -> None:
-    """What a SUBSCRIBE says of its consumer."""
-    client_handles = run.state.client_handles
+    """Set the columns of a consumer from its SUBSCRIBE."""
+    client_handles = context.state.client_handles
     if frames.wire_subscription[row] != NULL:
         client_handles.subscription[client_handle] = frames.wire_subscription[row]
     if frames.wire_consumer_name[row] != NULL:
@@ -282,12 +282,12 @@ def _learn_subscription(
     client_handles.priority_level[client_handle] = frames.priority_level[row]
     client_handles.is_durable[client_handle] = frames.is_durable[row]
     client_handles.initial_position[client_handle] = frames.initial_position[row]
-    client_handles.key_shared[client_handle] = run.said[row]
+    client_handles.key_shared[client_handle] = context.raw_values[row]
 
 
 @kernel
 def _handle_closing(state: RegistryState, frames: FrameColumns, row: int, out: HandleRows) -> None:
-    """CLOSE_* and UNSUBSCRIBE: the broker's word is final, the client's waits for its answer."""
+    """Handle CLOSE_* and UNSUBSCRIBE: the broker's is final, the client's awaits its answer."""
     kind = (
         commands.PRODUCER_SUBJECT
         if frames.command[row] == commands.CLOSE_PRODUCER
@@ -326,11 +326,11 @@ def _handle_closing(state: RegistryState, frames: FrameColumns, row: int, out: H
 
 @kernel
 def _handle_other(
-    state: RegistryState, frames: FrameColumns, row: int, run: RegistryContext
+    state: RegistryState, frames: FrameColumns, row: int, context: RegistryContext
 ) -> None:
-    """Every other command: names of its subject, or its own."""
+    """Handle any other command: fill the names of its handle, or its own."""
     command = frames.command[row]
-    kind = run.rules.client_handle[command]
+    kind = context.rules.client_handle[command]
     number = frames.consumer_id[row]
     client_handle = tables.ABSENT
     if kind == commands.CONSUMER_SUBJECT and number != NULL:
@@ -351,7 +351,7 @@ def _handle_other(
 
 @kernel
 def _handle_flow(state: RegistryState, frames: FrameColumns, row: int, client_handle: int) -> None:
-    """Keep the first permits of an incarnation that was seen from its start.
+    """Store the first permits of an incarnation whose opening was captured.
 
     The broker ignores a FLOW before it has answered the SUBSCRIBE, so the answer clears the number.
     """
@@ -369,7 +369,7 @@ def _handle_flow(state: RegistryState, frames: FrameColumns, row: int, client_ha
 
 @kernel
 def _copy_names(frames: FrameColumns, row: int) -> None:
-    """Names of a frame that is about no producer or consumer: its own."""
+    """Fill the names of a frame without a client handle from its own fields."""
     frames.topic[row] = frames.wire_topic[row]
     frames.subscription[row] = frames.wire_subscription[row]
     frames.producer_name[row] = frames.wire_producer_name[row]
@@ -381,27 +381,27 @@ def _copy_names(frames: FrameColumns, row: int) -> None:
 
 @kernel
 def _handle_reply(
-    state: RegistryState, frames: FrameColumns, row: int, asked: Asked, run: RegistryContext
+    state: RegistryState, frames: FrameColumns, row: int, request: Request, context: RegistryContext
 ) -> None:
-    """An answer by request id: its request tells what it is about."""
+    """Handle an answer by request id: its request names the client handle."""
     # ACK_RESPONSE names its consumer itself.
-    if asked.command in (NULL, commands.ACK):
-        _handle_other(state, frames, row, run)
+    if request.command in (NULL, commands.ACK):
+        _handle_other(state, frames, row, context)
         return
     connection = registry_client_handles.connection_row(state, frames.connection_id[row])
-    client_handle = tables.find(state.table, asked.kind, connection, asked.id, 0)
+    client_handle = tables.find(state.table, request.kind, connection, request.id, 0)
     if client_handle != tables.ABSENT:
         lifecycle = Lifecycle.NONE
-        if state.client_handles.incarnation[client_handle] == asked.incarnation:
-            lifecycle = settle(state, frames, row, asked.command, client_handle, run)
+        if state.client_handles.incarnation[client_handle] == request.incarnation:
+            lifecycle = apply_answer(state, frames, row, request.command, client_handle, context)
         registry_client_handles.describe(state, frames, row, client_handle)
-        frames.incarnation[row] = asked.incarnation
-        frames.handle_incarnation[row] = asked.incarnation
+        frames.incarnation[row] = request.incarnation
+        frames.handle_incarnation[row] = request.incarnation
         frames.lifecycle[row] = lifecycle
     else:
         _copy_names(frames, row)
-        if frames.topic[row] == NULL and asked.topic != NULL:
-            frames.topic[row] = asked.topic
+        if frames.topic[row] == NULL and request.topic != NULL:
+            frames.topic[row] = request.topic
             frames.name_source[row] = columns.NAME_OBSERVED
         if frames.subscription[row] == NULL:
-            frames.subscription[row] = asked.subscription
+            frames.subscription[row] = request.subscription

@@ -1,4 +1,4 @@
-"""Pulsar's wire format: commands, headers, fields, texts, and anonymous copies of them."""
+"""Pulsar's wire format: commands, headers, fields, texts, and their anonymization."""
 
 __all__ = (
     "anonymize",

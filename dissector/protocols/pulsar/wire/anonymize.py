@@ -1,7 +1,7 @@
-"""Frames of Pulsar with other names and noise for payloads, at equal length.
+"""Anonymize Pulsar frames at equal length: pseudonyms for names, noise for payloads.
 
-Numbers, flags and enums stay, so a frame reads as before but for texts and bytes. A compressed
-batch is opened, treated and packed anew.
+Numbers, flags and enums stay, so a frame differs only in texts and bytes. A compressed batch is
+decompressed, anonymized and compressed again.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,14 +24,14 @@ _KNOWN_PAYLOADS: Final = 256
 
 
 class PulsarAnonymizer:
-    """Treats frames of Pulsar in place.
+    """Anonymizes Pulsar frames in place.
 
-    repacked, given_up: batches that were compressed anew at their length, and those that could not
-        be and are noise.
-    nameless: of the first those in which no name is left, where it had no room.
+    repacked, given_up: batches that were compressed again at their length, and batches that did not
+        fit and became noise.
+    nameless: repacked batches whose names were removed to make them fit.
 
     Args:
-        names: pseudonyms. noise: a key. keeps_names: names stay, those in error texts too.
+        names: pseudonyms. noise: its key. keeps_names: names stay, also in error texts.
     """
 
     def __init__(self, names: Pseudonyms, noise: bytes, keeps_names: bool = False) -> None:
@@ -49,18 +49,18 @@ class PulsarAnonymizer:
         }
 
     def frames(self, data: ByteArray, bounds: Int64Array, packed: Sequence[bool] = ()) -> None:
-        """Treat frames in place; see protocols.interface.FrameAnonymizer."""
+        """Anonymize frames in place; see protocols.interface.FrameAnonymizer."""
         for rows in self._fields.of_frames(data, bounds):
             self._replace(data, rows)
 
     def _replace(self, data: ByteArray, rows: Int64Array) -> None:
-        """Treat what rows tell of."""
+        """Replace the bytes of rows (`frame_fields`)."""
         kinds = rows[:, frame_fields.KIND]
         for row in np.flatnonzero(kinds == Kind.PACKED).tolist():
-            made = self._packed_anew(data, rows[row])
-            if made is not None:
-                start, end = rows[row, [frame_fields.FROM, frame_fields.END]].tolist()
-                data[start:end] = np.frombuffer(made, np.uint8)
+            replacement = self._repacked(data, rows[row])
+            if replacement is not None:
+                start, end = rows[row, [frame_fields.START, frame_fields.END]].tolist()
+                data[start:end] = np.frombuffer(replacement, np.uint8)
                 rows[row, frame_fields.END] = start
         view = data.data
         key, key_within = b"", 0
@@ -69,19 +69,18 @@ class PulsarAnonymizer:
             text = bytes(view[start:end])
             if kind == Kind.KEY:
                 key, key_within = text, within
-                made = text if text in contents.PROPERTIES else self._names.words(text)
+                replacement = text if text in contents.PROPERTIES else self._names.words(text)
             elif kind == Kind.VALUE:
                 is_own = key_within == within and contents.PROPERTIES.get(key) is False
-                made = text if is_own else self._names.name(text)
+                replacement = text if is_own else self._names.name(text)
             else:
-                made = self._treatments[kind](text)
-            view[start:end] = made
+                replacement = self._treatments[kind](text)
+            view[start:end] = replacement
         frame_fields.finish(data, rows, self._fields.state)
 
-    def _packed_anew(self, data: ByteArray, row: Int64Array) -> bytes | None:
-        """A compressed batch with other names and payloads, as long as before; None if that cannot
-        be had."""
-        _, start, end, _, is_batch, *how = row.tolist()
+    def _repacked(self, data: ByteArray, row: Int64Array) -> bytes | None:
+        """An anonymized compressed batch of equal length; None if none can be made."""
+        _, start, end, _, is_batch, *parameters = row.tolist()
         if not is_batch:
             return None
         packed = data[start:end].tobytes()
@@ -89,27 +88,27 @@ class PulsarAnonymizer:
         if key not in self._known_payloads:
             if len(self._known_payloads) > _KNOWN_PAYLOADS:
                 self._known_payloads.clear()
-            self._known_payloads[key] = self._made_of(packed, *how)
-        made = self._known_payloads[key]
-        self.repacked += made is not None
-        self.given_up += made is None
-        return made
+            self._known_payloads[key] = self._repack(packed, *parameters)
+        replacement = self._known_payloads[key]
+        self.repacked += replacement is not None
+        self.given_up += replacement is None
+        return replacement
 
-    def _made_of(self, packed: bytes, seed: int, codec: int, size: int) -> bytes | None:
+    def _repack(self, packed: bytes, seed: int, codec: int, size: int) -> bytes | None:
         if not 0 < size <= MAX_ENTRY_BYTES:
             return None
         opened = self._decompressor.open(codec, np.frombuffer(bytearray(packed), np.uint8), size)
         if opened.problem != UnpackResult.OPENED:
             return None
         before = opened.data[:size].copy()
-        # What differs between two seeds is noise, and free.
+        # Bytes that differ between two seeds are noise, which `repacked` may change.
         after, other = before.copy(), before.copy()
         self._replace(after, self._fields.of_batch(after, seed))
         self._replace(other, self._fields.of_batch(other, ~seed))
-        made = repacked(codec, other, after, len(packed))
-        if made is None:
-            # Names that count up compress better than any others: without them it may fit.
+        replacement = repacked(codec, other, after, len(packed))
+        if replacement is None:
+            # With all names replaced by one repeated byte it compresses better and may fit.
             after[(other == after) & (before != after)] = _NO_NAME
-            made = repacked(codec, other, after, len(packed))
-            self.nameless += made is not None
-        return made
+            replacement = repacked(codec, other, after, len(packed))
+            self.nameless += replacement is not None
+        return replacement

@@ -1,8 +1,8 @@
 """Which of Pulsar's protobuf fields go to which frame columns.
 
-Those that the table `frames` shows are declared there (`schemas.frames`); here are the others,
-which only facts read, and what is no plain field: message ids of ACK, REDELIVER and NEGATIVE_ACK,
-and properties.
+`schemas.frames` declares the fields that the table `frames` shows. This module declares the others,
+which only facts read, and two that are no single value: message ids of ACK, REDELIVER and
+NEGATIVE_ACK, and properties.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ _COMMAND_FACTS: Final = (
     FieldColumn("*.watch_id", "watcher_id"),
     FieldColumn("*.session_id", "watcher_id"),
     FieldColumn("*.topic_epoch", "topic_epoch"),
-    # -- names, as the frame says them
+    # -- names in the frame
     FieldColumn("*.topic", "wire_topic"),
     FieldColumn("endTxnOnSubscription.subscription.topic", "wire_topic"),
     FieldColumn("*.subscription", "wire_subscription"),
@@ -43,13 +43,13 @@ _COMMAND_FACTS: Final = (
     FieldColumn("*.producerName", "wire_producer_name"),
     FieldColumn("*.consumer_name", "wire_consumer_name"),
     FieldColumn("*.consumerName", "wire_consumer_name"),
-    # -- producers and what they send
+    # -- producers and sends
     FieldColumn("producer.producer_access_mode", "access_mode", default=0),
     FieldColumn("producer_success.last_sequence_id", "last_sequence_id"),
     FieldColumn("producer_success.producer_ready", "is_ready", default=1),
     FieldColumn("send.is_chunk", "is_chunk"),
     FieldColumn("send.marker", "is_marker"),
-    # -- consumers and what they get
+    # -- consumers and deliveries
     FieldColumn("subscribe.subType", "subscription_type"),
     FieldColumn("subscribe.durable", "is_durable", default=1),
     FieldColumn("subscribe.initialPosition", "initial_position", default=0),
@@ -64,7 +64,7 @@ _COMMAND_FACTS: Final = (
     FieldColumn("*.txn_action", "txn_action"),
     FieldColumn("partitionMetadataResponse.response", "response"),
     FieldColumn("lookupTopicResponse.response", "response"),
-    # What `producer_id` is the id of: `settle` moves it to its own column.
+    # Kind of the id that is in `producer_id`: `finish_rows` moves a consumer's to its column.
     FieldColumn("topicMigrated.resource_type", "response"),
     # -- many message ids
     *(
@@ -91,7 +91,7 @@ _COMMAND_DEFAULTS: Final = (
     Default("redeliverUnacknowledgedMessages", "id_count", 0),
     Default("negativeAck", "id_count", 0),
 )
-# Announced for brokers to come: how many permits a delivery costs.
+# Announced for future brokers: how many permits a delivery costs.
 COMMAND_EXTRA: Final = (
     Extra("CommandMessage", Field("message_permits", 6, "optional", "int32", "")),
 )
@@ -155,7 +155,7 @@ ROOTS: Final = (
         COMMAND_EXTRA,
     ),
     Root("BrokerEntryMetadata", tuple(_shown("broker_entry"))),
-    # A SEND command says its sequence ids itself; a MESSAGE has them in the metadata only.
+    # A SEND command has its sequence ids; those of a MESSAGE are only in the metadata.
     Root("MessageMetadata", _METADATA, _PAIRS, _METADATA_DEFAULTS),
     Root(
         "MessageMetadata",
@@ -174,13 +174,13 @@ def frame_plan() -> FieldPlan:
 
 @cache
 def frame_plan_messages() -> list[str]:
-    """The message of each node of that plan."""
+    """The name of the message of each node of that plan."""
     return plan.plan_messages(ROOTS, FrameColumns._fields, IdColumns._fields)
 
 
 @cache
 def shown_paths() -> frozenset[tuple[str, ...]]:
-    """Paths of the command fields that the tables frames and acks show, and `detail` does not."""
+    """Paths of the command fields in columns of frames and acks, which `detail` leaves out."""
     facts = {rule.column for rule in _COMMAND_FACTS}
     columns = {column.name for column in TABLE.columns} - facts | {"ids"}
     return frozenset(

@@ -4,8 +4,9 @@ A command's number is the value of BaseCommand.type, which is also the number of
 holds its body; its name is the one that proto/PulsarApi.proto gives to the number. To add a request
 and its answer, add two lines to the table here and their messages to the proto.
 
-How they find each other: `pairing.rules`. By request id: SUCCESS and ERROR are generic; the C++
-client counts look-ups and the rest apart, so one id may wait twice, for different answers.
+`pairing.rules` says how they are paired. By request id: SUCCESS and ERROR are generic; the C++
+client numbers look-ups and other requests separately, so two may wait under one id for different
+answers.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from dissector.schemas.enums import KIND_ACK, KIND_AUTH, KIND_PING, KIND_PUBLISH
 BROKER_REQUEST_ID: Final = -1  # of closes by the broker and of errors before CONNECTED
 _RARE_NUMBERS: Final = 4096
 
-# What a command is about, if it names it by its id.
+# Kind of the client handle that a command names by id.
 NO_SUBJECT: Final = 0
 PRODUCER_SUBJECT: Final = 1
 CONSUMER_SUBJECT: Final = 2
@@ -41,25 +42,25 @@ def _request(
     pairing: PairedBy,
     direction: int = TO_BROKER,
     kind: int = KIND_REQUEST,
-    about: int = 0,
+    handle: int = 0,
 ) -> int:
-    return _add(Command(number, direction, pairing, kind=kind, client_handle=about))
+    return _add(Command(number, direction, pairing, kind=kind, client_handle=handle))
 
 
-def _answer(number: int, *requests: int, about: int = NO_SUBJECT, **said: Any) -> int:
-    """An answer comes from the other side; its pairing is that of the first request.
+def _answer(number: int, *requests: int, handle: int = NO_SUBJECT, **fields: Any) -> int:
+    """Add an answer, which has the other direction and the pairing of the first request.
 
     Args:
-        said: fields of Command that say what it is.
+        fields: further fields of Command.
     """
     opposite = {TO_BROKER: TO_CLIENT, TO_CLIENT: TO_BROKER, rules.EITHER: rules.EITHER}
     direction = opposite[COMMAND_BY_NUMBER[requests[0]].direction]
-    return _add(Command(number, direction, answers=requests, client_handle=about, **said))
+    return _add(Command(number, direction, answers=requests, client_handle=handle, **fields))
 
 
-def _push(number: int, direction: int = TO_CLIENT, about: int = NO_SUBJECT) -> int:
-    """A command that neither asks nor answers."""
-    return _add(Command(number, direction, client_handle=about))
+def _push(number: int, direction: int = TO_CLIENT, handle: int = NO_SUBJECT) -> int:
+    """Add a command that is neither request nor answer."""
+    return _add(Command(number, direction, client_handle=handle))
 
 
 # -- connections
@@ -70,28 +71,28 @@ PONG: Final = _answer(19, PING)
 AUTH_CHALLENGE: Final = _request(36, PairedBy.TURN, TO_CLIENT, KIND_AUTH)
 AUTH_RESPONSE: Final = _answer(37, AUTH_CHALLENGE)
 # -- producers
-PRODUCER: Final = _request(5, PairedBy.REQUEST_ID, about=PRODUCER_SUBJECT)
+PRODUCER: Final = _request(5, PairedBy.REQUEST_ID, handle=PRODUCER_SUBJECT)
 PRODUCER_SUCCESS: Final = _answer(17, PRODUCER)
 SEND: Final = _request(6, PairedBy.SEND, TO_BROKER, KIND_PUBLISH, PRODUCER_SUBJECT)
-SEND_RECEIPT: Final = _answer(7, SEND, about=PRODUCER_SUBJECT, is_receipt=True)
-SEND_ERROR: Final = _answer(8, SEND, about=PRODUCER_SUBJECT, is_refusal=True)
-CLOSE_PRODUCER: Final = _request(15, PairedBy.REQUEST_ID, rules.EITHER, about=PRODUCER_SUBJECT)
+SEND_RECEIPT: Final = _answer(7, SEND, handle=PRODUCER_SUBJECT, is_receipt=True)
+SEND_ERROR: Final = _answer(8, SEND, handle=PRODUCER_SUBJECT, is_refusal=True)
+CLOSE_PRODUCER: Final = _request(15, PairedBy.REQUEST_ID, rules.EITHER, handle=PRODUCER_SUBJECT)
 TOPIC_MIGRATED: Final = _push(68)
 # -- consumers
-SUBSCRIBE: Final = _request(4, PairedBy.REQUEST_ID, about=CONSUMER_SUBJECT)
+SUBSCRIBE: Final = _request(4, PairedBy.REQUEST_ID, handle=CONSUMER_SUBJECT)
 MESSAGE: Final = _push(9, TO_CLIENT, CONSUMER_SUBJECT)
 ACK: Final = _request(10, PairedBy.REQUEST_ID, TO_BROKER, KIND_ACK, CONSUMER_SUBJECT)
-ACK_RESPONSE: Final = _answer(38, ACK, about=CONSUMER_SUBJECT)
+ACK_RESPONSE: Final = _answer(38, ACK, handle=CONSUMER_SUBJECT)
 FLOW: Final = _push(11, TO_BROKER, CONSUMER_SUBJECT)
-UNSUBSCRIBE: Final = _request(12, PairedBy.REQUEST_ID, about=CONSUMER_SUBJECT)
-CLOSE_CONSUMER: Final = _request(16, PairedBy.REQUEST_ID, rules.EITHER, about=CONSUMER_SUBJECT)
+UNSUBSCRIBE: Final = _request(12, PairedBy.REQUEST_ID, handle=CONSUMER_SUBJECT)
+CLOSE_CONSUMER: Final = _request(16, PairedBy.REQUEST_ID, rules.EITHER, handle=CONSUMER_SUBJECT)
 REDELIVER: Final = _push(20, TO_BROKER, CONSUMER_SUBJECT)
 NEGATIVE_ACK: Final = _push(82, TO_BROKER, CONSUMER_SUBJECT)
-CONSUMER_STATS: Final = _request(25, PairedBy.REQUEST_ID, about=CONSUMER_SUBJECT)
+CONSUMER_STATS: Final = _request(25, PairedBy.REQUEST_ID, handle=CONSUMER_SUBJECT)
 CONSUMER_STATS_RESPONSE: Final = _answer(26, CONSUMER_STATS)
 REACHED_END_OF_TOPIC: Final = _push(27, TO_CLIENT, CONSUMER_SUBJECT)
-SEEK: Final = _request(28, PairedBy.REQUEST_ID, about=CONSUMER_SUBJECT)
-GET_LAST_MESSAGE_ID: Final = _request(29, PairedBy.REQUEST_ID, about=CONSUMER_SUBJECT)
+SEEK: Final = _request(28, PairedBy.REQUEST_ID, handle=CONSUMER_SUBJECT)
+GET_LAST_MESSAGE_ID: Final = _request(29, PairedBy.REQUEST_ID, handle=CONSUMER_SUBJECT)
 GET_LAST_MESSAGE_ID_RESPONSE: Final = _answer(30, GET_LAST_MESSAGE_ID)
 ACTIVE_CONSUMER_CHANGE: Final = _push(31, TO_CLIENT, CONSUMER_SUBJECT)
 # -- look-ups and schemas
@@ -134,13 +135,13 @@ SCALABLE_TOPIC_CLOSE: Final = _request(72, PairedBy.NOTHING)
 SCALABLE_TOPIC_SUBSCRIBE: Final = _request(73, PairedBy.REQUEST_ID)
 SCALABLE_TOPIC_SUBSCRIBE_RESPONSE: Final = _answer(74, SCALABLE_TOPIC_SUBSCRIBE)
 SCALABLE_TOPIC_ASSIGNMENT_UPDATE: Final = _push(75)
-# Its first update comes when topics match.
+# The broker sends the first update only once topics match.
 WATCH_SCALABLE_TOPICS: Final = _add(
     Command(76, TO_BROKER, PairedBy.WATCHER, silence=Expectation.MAY_BE_SILENT)
 )
 WATCH_SCALABLE_TOPICS_UPDATE: Final = _answer(77, WATCH_SCALABLE_TOPICS)
 WATCH_SCALABLE_TOPICS_CLOSE: Final = _request(78, PairedBy.NOTHING)
-# -- generic answers: ERROR refuses whatever has a request id, and a CONNECT (with request id -1)
+# -- generic answers: ERROR refuses any request with a request id, and CONNECT (request id -1)
 SUCCESS: Final = _answer(
     13, SUBSCRIBE, UNSUBSCRIBE, CLOSE_PRODUCER, CLOSE_CONSUMER, SEEK, WATCH_TOPIC_LIST_CLOSE
 )
@@ -148,14 +149,14 @@ _BY_ID: Final = [n for n, c in COMMAND_BY_NUMBER.items() if c.pairing == PairedB
 ERROR: Final = _answer(14, *_BY_ID, CONNECT, is_refusal=True)
 
 COMMANDS: Final = tuple(COMMAND_BY_NUMBER[number] for number in sorted(COMMAND_BY_NUMBER))
-# Commands that come in masses: every field worth a column has one, and nothing else is decoded
-# unless somebody looks at the frame.
+# Commands that are most of the traffic: their useful fields have columns, and the others are
+# decoded only for a frame that is shown in full.
 FREQUENT: Final = frozenset({SEND, SEND_RECEIPT, MESSAGE, ACK, FLOW, PING, PONG})
 
 
 @cache
 def rule_columns() -> RuleColumns:
-    """The arrays of the table, which nobody changes."""
+    """The arrays of the table; read-only."""
     return rules.rules_of(COMMANDS)
 
 
@@ -170,10 +171,10 @@ def _usual_names() -> tuple[str, ...]:
 
 
 class CommandNames:
-    """Names of commands for columns of numbers; they share one list, so that it is written once.
+    """Names of commands for columns of numbers; all columns share one list, written once.
 
-    Until a rare number comes it is the same for all captures, a tuple: nobody looks for secrets in
-    our own words.
+    Without unusual numbers it is a tuple, the same for all captures, which is not searched for
+    secrets.
     """
 
     def __init__(self) -> None:
@@ -181,7 +182,7 @@ class CommandNames:
         self._slow_path: dict[int, int] = {}
 
     def column(self, numbers: Int64Array) -> Coded:
-        """The names of int64[rows] numbers; null where a number is, or stands for an event."""
+        """The names of int64[rows] numbers; null for null and for the numbers of events."""
         if int(numbers.max(initial=0)) < rules.COMMAND_SLOTS:
             return Coded(numbers, self._texts)
         needs_slow_path = numbers >= rules.COMMAND_SLOTS

@@ -1,10 +1,9 @@
-"""Everything a frame says, decoded by the protobuf library when somebody looks at it.
+"""All fields of a frame as JSON text, decoded on demand by the protobuf library.
 
-The `detail` column holds what rare commands say beyond the columns, as JSON text; `full` holds all
-of a frame. Secrets do not leave this module: what authenticates is replaced by its length, and so
-are values whose key means a secret and what looks like one in any text (`codecs.redaction`).
-Damaged or newer messages are read as far as they go: nothing is required, and text need not be
-UTF-8.
+The column `detail` has the fields of rare commands that have no column; `full` returns all fields.
+Secrets do not leave this module: credentials are replaced by their length, and so are values whose
+key means a secret, and texts that look like one (`codecs.redaction`). Damaged or newer messages are
+parsed as far as possible: no field is required, and text need not be UTF-8.
 """
 
 import math
@@ -40,8 +39,8 @@ _PACKAGE: Final = "pulsar.proto."
 def _classes() -> dict[str, type[Message]]:
     """The classes of all messages by name: no field is required, and text is bytes.
 
-    The library makes those of inner messages when they are first met, and its garbage collection
-    takes them away again, in whatever thread: here they are all held from the beginning.
+    The library creates classes of inner messages on first use, and garbage collection may free them
+    in any thread: this holds them all from the start.
     """
     (file,) = descriptor_pb2.FileDescriptorSet.FromString(descriptor_bytes()).file
     for message in file.message_type:
@@ -67,96 +66,96 @@ def _is_text(message: str, number: int) -> bool:
 
 
 def parse(message: str, data: bytes) -> Message | None:
-    """A message read as far as its labels allow; None if the bytes are not protobuf."""
-    made = _classes()[message]()
+    """Parse a message; None if the bytes are not protobuf."""
+    parsed = _classes()[message]()
     try:
-        made.MergeFromString(data)
+        parsed.MergeFromString(data)
     except DecodeError:
         return None
-    return made
+    return parsed
 
 
 def text_of(value: bytes) -> str:
-    """Bytes as text; what is not UTF-8 becomes \\xNN."""
+    """Bytes as text; bytes that are not UTF-8 become \\xNN."""
     return value.decode("utf-8", "backslashreplace")
 
 
-Judge = Callable[[str, str, bytes, str], list[Span]]
-"""Says where the secrets of a field of text or bytes are, by names of its message and its own, its
-value, and the key of a KeyValue whose value it is."""
+SecretFinder = Callable[[str, str, bytes, str], list[Span]]
+"""(message, field, value, key) -> byte ranges of secrets in a field's value; key: of a KeyValue,
+else empty."""
 
 
-def _nothing(message: str, field: str, value: bytes, key: str = "") -> list[Span]:
+def _no_secrets(message: str, field: str, value: bytes, key: str = "") -> list[Span]:
     return []
 
 
-def _judge(redact: bool) -> Judge:
-    return contents.spans_of_field if redact else _nothing
+def _secret_finder(redact: bool) -> SecretFinder:
+    return contents.spans_of_field if redact else _no_secrets
 
 
 def pair_text(pair: Any, redact: bool) -> str:
-    """The value of a KeyValue; of one whose key means a secret only the length."""
-    return _shown(_judge(redact), "KeyValue", "value", pair.value, text_of(pair.key))
+    """The value of a KeyValue; only its length if the key means a secret."""
+    return _shown(_secret_finder(redact), "KeyValue", "value", pair.value, text_of(pair.key))
 
 
 def key_text(pair: Any, redact: bool) -> str:
     """The key of a KeyValue."""
-    return _shown(_judge(redact), "KeyValue", "key", pair.key)
+    return _shown(_secret_finder(redact), "KeyValue", "key", pair.key)
 
 
-def _shown(judge: Judge, message: str, field: str, value: bytes, key: str = "") -> str:
-    """A field of text, its secrets replaced by their lengths."""
-    return text_of(with_sizes(value, judge(message, field, value, key)))
+def _shown(secrets_of: SecretFinder, message: str, field: str, value: bytes, key: str = "") -> str:
+    """A text field with its secrets replaced by their lengths."""
+    return text_of(with_sizes(value, secrets_of(message, field, value, key)))
 
 
 class _Renderer:
-    """Turns messages into JSON text.
-
-    What is done with a field is found out when it is first met at its place, and kept.
-    """
+    """Turns messages into JSON text; the renderer of each field is cached by its path."""
 
     def __init__(
-        self, judge: Judge, is_bounded: bool, hidden: frozenset[tuple[str, ...]] = frozenset()
+        self,
+        secrets_of: SecretFinder,
+        is_bounded: bool,
+        hidden: frozenset[tuple[str, ...]] = frozenset(),
     ) -> None:
-        self.judge = judge
+        self.secrets_of = secrets_of
         self.is_bounded = is_bounded
         self.hidden = hidden
-        self._places: dict[tuple[str, ...], dict[FieldDescriptor, _Place | None]] = {}
+        self._renderers: dict[tuple[str, ...], dict[FieldDescriptor, _FieldRenderer | None]] = {}
 
     def render(self, message: Message, path: tuple[str, ...] = ()) -> str:
-        """A message, without the fields that have a column."""
+        """The JSON of a message, without the fields that have a column."""
         return _object(self.fields(message, path))
 
     def fields(self, message: Message, path: tuple[str, ...]) -> dict[str, str]:
-        """The text of each of its fields by name, without those that have a column."""
+        """The JSON of each field of a message by name, without the fields that have a column."""
         out: dict[str, str] = {}
-        places = self._places.setdefault(path, {})
+        renderers = self._renderers.setdefault(path, {})
         for field, value in message.ListFields():
             try:
-                place = places[field]
+                renderer = renderers[field]
             except KeyError:
-                place = places[field] = self._place(message, field, path)
-            if place is not None:
-                text = place.show(value)
+                renderer = renderers[field] = self._field_renderer(message, field, path)
+            if renderer is not None:
+                text = renderer.show(value)
                 if text not in _EMPTY or not self.hidden:
-                    out[place.name] = text
+                    out[renderer.name] = text
         return out
 
-    def _place(
+    def _field_renderer(
         self, message: Message, field: FieldDescriptor, path: tuple[str, ...]
-    ) -> "_Place | None":
-        """What to do with a field, None if it has a column."""
+    ) -> "_FieldRenderer | None":
+        """The renderer of a field, None if it has a column."""
         inner = (*path, field.name)
         if inner in self.hidden:
             return None
-        show = self._one(message.DESCRIPTOR.name, field, inner)
+        show = self._value_renderer(message.DESCRIPTOR.name, field, inner)
         if field.is_repeated:
             is_pairs = field.message_type is not None and field.message_type.name == "KeyValue"
             show = self._pairs if is_pairs else partial(self._many, show)
-        return _Place(field.name, show)
+        return _FieldRenderer(field.name, show)
 
     def _pairs(self, pairs: Any) -> str:
-        shown = partial(_shown, self.judge, "KeyValue")
+        shown = partial(_shown, self.secrets_of, "KeyValue")
         return _object(
             {
                 shown("key", pair.key): self._text(shown("value", pair.value, text_of(pair.key)))
@@ -171,8 +170,10 @@ class _Renderer:
             shown.append(f'"<{count - MAX_DETAIL_ITEMS} more>"')
         return f"[{','.join(shown)}]"
 
-    def _one(self, message: str, field: FieldDescriptor, path: tuple[str, ...]) -> "_Show":
-        """What turns one value of a field into text."""
+    def _value_renderer(
+        self, message: str, field: FieldDescriptor, path: tuple[str, ...]
+    ) -> "_Show":
+        """The function that turns one value of a field into JSON."""
         if field.message_type is not None:
             return partial(self.render, path=path)
         if field.type == field.TYPE_BYTES:
@@ -184,12 +185,13 @@ class _Renderer:
 
     def _bytes(self, message: str, field: str, is_text: bool, value: bytes) -> str:
         is_secret = (
-            self.judge is not _nothing and contents.content_of(message, field) == contents.SECRET
+            self.secrets_of is not _no_secrets
+            and contents.content_of(message, field) == contents.SECRET
         )
         if is_text and not is_secret:
-            return self._text(_shown(self.judge, message, field, value))
-        if is_secret or self.judge(message, field, value, ""):
-            return f'"{hidden(len(value)).decode()}"'  # also that it is there and empty
+            return self._text(_shown(self.secrets_of, message, field, value))
+        if is_secret or self.secrets_of(message, field, value, ""):
+            return f'"{hidden(len(value)).decode()}"'  # also for an empty one
         return f'"{value.hex()}"'
 
     def _text(self, text: str) -> str:
@@ -202,15 +204,15 @@ _Show = Callable[[Any], str]
 _EMPTY: Final = ("{}", "[]")
 
 
-class _Place(NamedTuple):
-    """A field where it stands: its name, and what turns its value into text."""
+class _FieldRenderer(NamedTuple):
+    """A field at a path: its name, and the function that turns its value into JSON."""
 
     name: str
     show: _Show
 
 
 def _object(texts: dict[str, str]) -> str:
-    """An object of JSON of the texts of its members."""
+    """A JSON object of members that are JSON texts already."""
     members = ",".join([f"{encode_basestring(key)}:{text}" for key, text in texts.items()])
     return f"{{{members}}}"
 
@@ -224,7 +226,7 @@ def _number(value: Any) -> str:
 
 
 class FrameParts(NamedTuple):
-    """The protobuf parts of a frame that are whole; empty where there is none."""
+    """The whole protobuf parts of a frame; None for a part that is missing or cut."""
 
     command: bytes | None = None
     broker_entry: bytes | None = None
@@ -232,7 +234,7 @@ class FrameParts(NamedTuple):
 
 
 def _piece(data: memoryview, at: int, end: int) -> tuple[bytes | None, int]:
-    """The bytes behind a size at offset, and where they end; None if they are not all there."""
+    """The bytes behind the size at an offset, and their end; None if they are cut."""
     if end - at < 4:
         return None, end
     size = int.from_bytes(data[at : at + 4])
@@ -242,14 +244,14 @@ def _piece(data: memoryview, at: int, end: int) -> tuple[bytes | None, int]:
 
 
 def _magic(data: memoryview, at: int) -> int:
-    # Not by the kernels' loads: called from here they would cost a tenth of a second to compile.
+    # Without the kernels' loads: called from here they would cost a tenth of a second to compile.
     return int.from_bytes(data[at : at + 2])
 
 
 def commands_of(
     frames: FrameColumns, rows: Int64Array, sources: Sources
 ) -> Iterator[tuple[int, bytes]]:
-    """The protobuf command of each chosen frame where it is whole, behind its index in rows."""
+    """Pairs of an index in rows and the protobuf command of that frame, if it is whole."""
     columns = frames.source, frames.data_offset, frames.data_bytes
     chosen = zip(*(column[rows].tolist() for column in columns), strict=True)
     data = [source.data for source in sources]
@@ -275,15 +277,14 @@ def parts_of(frames: FrameColumns, row: int, sources: Sources) -> FrameParts:
     return FrameParts(command, broker_entry, _piece(data, at, end)[0])
 
 
-def said(commands: Sequence[bytes], redact: bool) -> list[str | None]:
-    """What each of some commands says beyond the columns, as JSON text; None where nothing is left
-    to say.
+def details_of(commands: Sequence[bytes], redact: bool) -> list[str | None]:
+    """The fields without a column of each command, as JSON text; None if there are none.
 
-    Texts that no field and no key gives away are looked at all at once: few hold a secret.
+    Texts whose field and key mean no secret are searched for secrets all at once: few have one.
     """
     texts: list[bytes] = []
 
-    def judge(message: str, field: str, value: bytes, key: str = "") -> list[Span]:
+    def secrets_of(message: str, field: str, value: bytes, key: str = "") -> list[Span]:
         if contents.is_secret_field(message, field, key):
             return contents.spans_of_field(message, field, value, key)
         texts.append(value)
@@ -291,18 +292,18 @@ def said(commands: Sequence[bytes], redact: bool) -> list[str | None]:
 
     details: list[str | None] = []
     texts_of: list[bytes] = []
-    renderer = _Renderer(judge if redact else _nothing, True, shown_paths())
+    renderer = _Renderer(secrets_of if redact else _no_secrets, True, shown_paths())
     for command in commands:
-        details.append(_said(command, renderer))
+        details.append(_detail_of(command, renderer))
         texts_of.append(BETWEEN.join(texts))
         texts.clear()
-    exact = _Renderer(_judge(redact), True, shown_paths())
+    exact = _Renderer(_secret_finder(redact), True, shown_paths())
     for index in suspicious(texts_of):
-        details[index] = _said(commands[index], exact)
+        details[index] = _detail_of(commands[index], exact)
     return details
 
 
-def _said(command: bytes, renderer: _Renderer) -> str | None:
+def _detail_of(command: bytes, renderer: _Renderer) -> str | None:
     message = parse("BaseCommand", command)
     if message is None:
         return None
@@ -313,18 +314,19 @@ def _said(command: bytes, renderer: _Renderer) -> str | None:
     return _object(body) if body else None
 
 
-# Only what is said without secrets is remembered: a text that shows them is made each time.
+# Only redacted texts are cached: a text with secrets is rendered each time.
 clean_details: Final = Remembered(
-    partial(said, redact=True), lambda text: text is None or len(text) <= MAX_DETAIL_REMEMBERED
+    partial(details_of, redact=True),
+    lambda text: text is None or len(text) <= MAX_DETAIL_REMEMBERED,
 )
 
 
 def full(frames: FrameColumns, row: int, sources: Sources, redact: bool = True) -> str | None:
     """Every decoded field of a frame as JSON text: command, broker_entry and metadata.
 
-    Without redact, what authenticates is shown in hex or as it is. None if nothing can be decoded.
+    Without redact, credentials are shown in hex or as text. None if nothing can be decoded.
     """
-    renderer = _Renderer(_judge(redact), False)
+    renderer = _Renderer(_secret_finder(redact), False)
     names = ("BaseCommand", "BrokerEntryMetadata", "MessageMetadata")
     out: dict[str, str] = {}
     parts = parts_of(frames, row, sources)
@@ -337,7 +339,7 @@ def full(frames: FrameColumns, row: int, sources: Sources, redact: bool = True) 
 
 @cache
 def _may_have_detail() -> tuple[bool, ...]:
-    """By command number: whether a command can say anything that has no column."""
+    """By command number: whether a command may have a field without a column."""
     base = descriptors().messages["BaseCommand"]
     may_have = [False] * (1 + max(command.number for command in COMMANDS))
     for command in COMMANDS:
@@ -353,10 +355,10 @@ def _may_have_detail() -> tuple[bool, ...]:
 def rare_details(
     frames: FrameColumns, rows: Int64Array, sources: Sources, redact: bool
 ) -> Sequence[str | None] | None:
-    """The detail of chosen rows: what rare commands say beyond the columns, as JSON text.
+    """The detail of chosen rows: the fields of rare commands without a column, as JSON text.
 
-    None for the commands that come in masses, for unknown ones and where nothing is left to say;
-    None for all if none of them can have any. Masses of plain frames cost little.
+    None for FREQUENT and unknown commands and if there are no such fields; None instead of a list
+    if no row can have any. Many plain frames cost little.
     """
     may_have = np.array(_may_have_detail())
     commands = frames.command[rows]
@@ -368,8 +370,8 @@ def rare_details(
         return None
     details: list[str | None] = [None] * len(rows)
     whole = dict(commands_of(frames, rows[indexes], sources))
-    say = clean_details.all_of if redact else partial(said, redact=False)
-    for index, detail in zip(indexes[list(whole)].tolist(), say([*whole.values()]), strict=True):
+    render = clean_details.all_of if redact else partial(details_of, redact=False)
+    for index, detail in zip(indexes[list(whole)].tolist(), render([*whole.values()]), strict=True):
         details[index] = detail
     return details
 
@@ -377,18 +379,18 @@ def rare_details(
 def full_details(
     frames: FrameColumns, rows: Int64Array, sources: Sources, redact: bool
 ) -> Sequence[str | None] | None:
-    """Everything that chosen rows say."""
+    """All fields of chosen rows, as JSON text."""
     return [full(frames, row, sources, redact) for row in rows.tolist()]
 
 
 def no_details(
     frames: FrameColumns, rows: Int64Array, sources: Sources, redact: bool
 ) -> Sequence[str | None] | None:
-    """Nothing, for readers that do not look at it."""
+    """No detail, for readers that do not need it."""
     return None
 
 
-# By what the option `detail` says.
+# By the value of the option `detail`.
 DETAILS: Final[
     dict[str, Callable[[FrameColumns, Int64Array, Sources, bool], Sequence[str | None] | None]]
 ] = {"none": no_details, "rare": rare_details, "all": full_details}

@@ -1,9 +1,9 @@
 """Wire fields of Pulsar frames: from the bytes of each frame to its columns, checksum included.
 
-Three passes over the rows of a block. `locate` finds the protobuf parts inside each frame and
-judges the checksum; `scan` reads all parts by the column plan; `settle` draws the conclusions that
-need both: what is malformed, what is unknown. A cut frame keeps what could be read of it: the
-command if it is whole, the metadata if that is whole too.
+Three passes over the rows of a block. `locate` finds the protobuf parts of each frame and verifies
+the checksum; `scan` parses all parts by the column plan; `finish_rows` sets the columns that depend
+on both: malformed frames, unknown values. A cut frame has the columns of its whole parts: of the
+command, and of the metadata.
 """
 
 from collections import deque
@@ -41,11 +41,11 @@ _NAMES_LIMIT: Final = NOTICE_NUMBER["names_limit"]
 
 
 class Fields(NamedTuple):
-    """What a block holds beside its frame columns.
+    """The values of a block that are not in its frame columns.
 
-    ids: the message ids of ACK and REDELIVER frames, id_count of them.
-    words: int64[], the ack sets and compacted indexes, word_count of them. The arrays are used
-        again for the next block.
+    ids: message ids of ACK and REDELIVER frames; id_count: their number.
+    words: int64[], ack sets and compacted indexes; word_count: their number. Later blocks reuse the
+        arrays.
     """
 
     ids: IdColumns
@@ -55,7 +55,7 @@ class Fields(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """Where a frame lies: data[at:end] is there, the whole frame would end at frame_end."""
+    """The position of a frame: data[at:end] was captured; the whole frame ends at frame_end."""
 
     at: int
     end: int
@@ -78,7 +78,7 @@ def _add_span(
 def _judge_checksum(
     frames: FrameColumns, row: int, data: ByteArray, extent: Extent, has_checksum: bool
 ) -> None:
-    """The verdict over a complete frame; extent.at is behind the checksum."""
+    """Write the checksum columns of a complete frame; extent.at is behind the checksum."""
     if not has_checksum:
         frames.checksum[row] = columns.CHECKSUM_ABSENT
         return
@@ -92,7 +92,7 @@ def _judge_checksum(
 def _locate_entry(
     frames: FrameColumns, row: int, data: ByteArray, extent: Extent, spans: SpanColumns, count: int
 ) -> int:
-    """The second half of a SEND or MESSAGE; extent.at is its first byte.
+    """Locate the parts in the second half of a SEND or MESSAGE, which begins at extent.at.
 
     Returns the number of spans, or -1 minus it if the sizes contradict each other.
     """
@@ -109,7 +109,7 @@ def _locate_entry(
         count = _add_span(spans, count, row, source, part, wire_columns.ROOT_BROKER_ENTRY)
         at = part.end
     if end < extent.frame_end and end - at < 6:
-        return count  # cut where a checksum may stand
+        return count  # cut within a possible checksum
     has_checksum = end - at >= 6 and be16(data, at) == headers.MAGIC_CHECKSUM
     if has_checksum:
         frames.crc32c_stored[row] = be32(data, at + 2)
@@ -139,7 +139,7 @@ def _locate_entry(
 def _locate_frame(
     frames: FrameColumns, row: int, data: ByteArray, spans: SpanColumns, count: int
 ) -> int:
-    """The parts of one frame. Returns the number of spans, -1 minus it if sizes are wrong."""
+    """Locate the parts of one frame; return the number of spans, -1 minus it if sizes are wrong."""
     at = frames.data_offset[row]
     end = at + frames.data_bytes[row]
     frame_end = at + frames.frame_bytes[row]
@@ -167,7 +167,7 @@ def _locate_frame(
 
 @inlined
 def _spoil(frames: FrameColumns, row: int, notices: Notices) -> None:
-    """Note that a frame's fields cannot be read; a frame that is cut keeps saying so."""
+    """Mark a frame as malformed, with a notice; a cut frame keeps its status."""
     if frames.status[row] == columns.MALFORMED:
         return
     if frames.status[row] == columns.COMPLETE:
@@ -187,7 +187,7 @@ def locate(
     spans: SpanColumns,
     notices: Notices,
 ) -> int:
-    """Find the parts of the frames in rows 0 to rows - 1 and judge their checksums.
+    """Locate the parts of the frames in rows 0 to rows - 1 and verify their checksums.
 
     Writes command where it is null, the checksum, metadata and payload columns, spans and notices.
 
@@ -207,11 +207,11 @@ def locate(
 
 
 @kernel
-def settle(frames: FrameColumns, spans: SpanColumns, count: int, notices: Notices) -> None:
-    """Judge rows by what became of their spans.
+def finish_rows(frames: FrameColumns, spans: SpanColumns, count: int, notices: Notices) -> None:
+    """Set the columns of frames that depend on the status of their spans.
 
-    Metadata that cannot be read makes a frame malformed, unless its checksum has already said that
-    these bytes are damaged; what follows from its absence is then unknown.
+    Metadata that cannot be parsed makes a frame malformed, unless its checksum is wrong anyway; the
+    columns that have defaults without metadata become NULL.
     """
     for index in range(count):
         row = spans.row[index]
@@ -235,10 +235,10 @@ def settle(frames: FrameColumns, spans: SpanColumns, count: int, notices: Notice
 
 
 class FieldDecoder:
-    """Fills the wire-field columns of Pulsar frames, block after block; notes what is odd."""
+    """Fills the wire-field columns of Pulsar frames, block after block; adds notices."""
 
     def __init__(self, names: NameTable, protocol: int) -> None:
-        """names: the capture's; protocol: what frames.protocol holds for Pulsar."""
+        """names: of the capture; protocol: Pulsar's number in frames.protocol."""
         self._names = names
         self._protocol = protocol
         self.unknown = Unknown(protocol)
@@ -246,7 +246,7 @@ class FieldDecoder:
         self._spans = SpanColumns.new(0)
         self.notices = NoticeLog()
         self._notices = new_notices(0)
-        # Ids and words are read until the stages of their block are through: blocks take turns.
+        # Later stages of a block still read its ids and words, so the outputs rotate.
         empty = np.zeros((columns.FRAME_COLUMN_COUNT, 0), np.int64)
         self._outs = deque(
             protobuf_scan.new_output(empty, len(IdColumns._fields), names.columns)
@@ -257,7 +257,7 @@ class FieldDecoder:
         """Fill the columns of rows 0 to rows - 1 of a block.
 
         Args:
-            frames: the columns that the framing sets are read, all others are null.
+            frames: the columns that the framing sets; all others are null.
             sources: the byte arrays that frames.source selects.
         """
         if self._spans.matrix.shape[1] < _SPANS_PER_FRAME * rows:
@@ -273,10 +273,11 @@ class FieldDecoder:
             first = protobuf_scan.scan(self._plan, out, sources, spans, first, count)
         self._outs.append(out)
         self._note_unknown(frames, rows, out.odd_fields)
-        settle(frames, spans, count, notices)
+        finish_rows(frames, spans, count, notices)
         if notices.used[0]:
-            found = NoticeRows(drained(notices))
-            self.notices.add_rows(found.matrix[np.argsort(found.frame_no, kind="stable")])
+            drained_rows = NoticeRows(drained(notices))
+            order = np.argsort(drained_rows.frame_no, kind="stable")
+            self.notices.add_rows(drained_rows.matrix[order])
         if self._names.drain_refused() and rows:
             self.notices.add([notice_at(_NAMES_LIMIT, frames, rows - 1)])
         return Fields(
@@ -287,8 +288,8 @@ class FieldDecoder:
         )
 
     def _note_unknown(self, frames: FrameColumns, rows: int, table: Int64Array) -> None:
-        """Count what a block has that is not known."""
-        self.unknown.look_at(frames, rows)
+        """Count the unknown commands, fields and values of a block."""
+        self.unknown.count_block(frames, rows)
         counts = table[ODD_COUNT]
         if not counts.any():
             return

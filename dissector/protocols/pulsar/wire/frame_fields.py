@@ -1,11 +1,10 @@
-"""Where texts, bytes and payloads lie in Pulsar frames: one walk for all that hides or replaces.
+"""Find the texts, bytes and payloads in Pulsar frames, for the code that hides or replaces them.
 
-What a field is comes from a plan by message and field number, made of what `contents` says. A
-frame gives rows in its order; what is done to each is for `anonymize` and `secret_fields`, but for
-noise and checksums (`finish`), which are numbers. Noise follows from the stored checksum of the
-entry (or, without one, from the bytes), under a key: copies of an entry stay equal, and a damaged
-copy differs from the good one in one byte again. A right checksum is right again, a wrong one
-wrong.
+A plan, built from `contents`, gives the kind of each field by message and field number. A frame has
+rows in order of its bytes. `anonymize` and `secret_fields` replace the bytes of rows; only noise
+and checksums are written here (`finish`). Noise is derived under a key from the stored checksum of
+the entry (without one, from the bytes): copies of an entry stay equal, and a damaged copy differs
+from the good one in one byte again. A right checksum is right again, a wrong one wrong.
 """
 
 import enum
@@ -29,64 +28,64 @@ from dissector.states import State
 
 
 class Kind(enum.IntEnum):
-    """What a row is of; up to SHORT also what a plan says of a field."""
+    """The kind of a row; up to SHORT also of a field in a plan."""
 
-    HIDE = 0  # bytes that nobody may see; what is in no description
+    HIDE = 0  # bytes that must be hidden; unknown fields
     KEEP = 1  # numbers: no row
     NAME = 2
     KEY = 3  # of a KeyValue
     VALUE = 4
-    STARS = 5  # what is secret
+    STARS = 5  # a secret
     SENTENCE = 6
     VERSION = 7  # of a program, or the name of a method: words that are known stay
-    DESCEND = 8  # above it, shifted: the message that the field holds; no row
-    SHORT = 9  # a number in bytes; no row, what is longer is HIDE
-    BROKEN = 16  # of a message, which cannot be read from here on
+    DESCEND = 8  # in the bits above, shifted: the message in the field; no row
+    SHORT = 9  # a number as bytes: no row; a longer value is HIDE
+    BROKEN = 16  # the rest of a message that cannot be parsed
     PAYLOAD = 17  # of a message
     ITEM = 18  # payload of a message of a batch
     ENCRYPTED = 19
     PACKED = 20  # compressed payload
-    REST = 21  # of an entry, which cannot be read from here on
-    CHECKSUM = 22  # FROM: where it stands, END: what it covers ends
+    REST = 21  # the rest of an entry that cannot be parsed
+    CHECKSUM = 22  # START: of the checksum, END: of the bytes that it covers
 
 
 SHIFT: Final = 8
 FIELDS: Final = 256  # numbers of fields that a plan knows
 # Cells of a row.
 KIND: Final = 0
-FROM: Final = 1
+START: Final = 1
 END: Final = 2
 FIELD: Final = 3  # message and, shifted, number of the field; -1 for none
-# End of the message that the field is in. Of CHECKSUM where what it covers begins, of PACKED
-# whether it is a whole batch, of REST where what cannot be read begins, if that is all from there.
+# Of a field the end of its message; of CHECKSUM the start of the bytes that it covers; of PACKED
+# whether it is a whole batch; of REST the start of bytes to be hidden as a whole, 0 if none are.
 WITHIN: Final = 4
 SEED: Final = 5  # of noise
-CODEC: Final = 6  # of PACKED; 1 of a PAYLOAD that goes on from another frame; of CHECKSUM a Sum
-SIZE: Final = 7  # of PACKED uncompressed
+CODEC: Final = 6  # of PACKED; of PAYLOAD 1 if it continues another frame's; of CHECKSUM a Sum
+SIZE: Final = 7  # of PACKED, decompressed
 CELLS: Final = 8
 
 
 class Sum(enum.IntEnum):
-    """What is known of a checksum."""
+    """The result of verifying a checksum."""
 
     RIGHT = 0
     WRONG = 1
-    UNKNOWN = 2  # not all that it covers is there
+    UNKNOWN = 2  # bytes that it covers are missing
 
 
-NEXT: Final = 0  # cell of a state's `at`: frame to go on with
+NEXT: Final = 0  # cell of a state's `at`: the frame that is handled next
 ROWS: Final = 1  # rows so far
 
 _ROOTS: Final = ("BaseCommand", "MessageMetadata", "SingleMessageMetadata")
 ROOT_COMMAND: Final = 0
 ROOT_METADATA: Final = 1
 ROOT_SINGLE: Final = 2
-_TOO_MANY: Final = 1 << 29  # numbers of fields that protobuf allows
+_TOO_MANY: Final = 1 << 29  # protobuf's field numbers are smaller
 _NUMBER_BYTES: Final = 9
 _LONGEST_STACK: Final = 32
-_MORE_ROWS: Final = 8  # of a frame, beside one for two bytes
-# Fields of MessageMetadata and SingleMessageMetadata that decide how a payload is read, and those
-# without which there is no metadata.
+_MORE_ROWS: Final = 8  # of a frame, in addition to one per two bytes
+# Fields of MessageMetadata and SingleMessageMetadata that decide how a payload is parsed, and the
+# required ones.
 _PRODUCER: Final = 1
 _SEQUENCE: Final = 2
 _PUBLISHED: Final = 3
@@ -119,7 +118,7 @@ def _content_seed(data: ByteArray, start: int, end: int, state: FieldState) -> i
 
 @inlined
 def _numbered_seed(seed: int, number: int, size: int, state: FieldState) -> int:
-    """A seed from numbers."""
+    """A seed of noise derived from numbers."""
     numbers = state.numbers
     numbers[0, 0], numbers[0, 1], numbers[0, 2] = seed, number, size
     return siphash_of_row(state.key[0], state.key[1], numbers, 0)
@@ -127,14 +126,14 @@ def _numbered_seed(seed: int, number: int, size: int, state: FieldState) -> int:
 
 @kernel
 def _add(state: FieldState, kind: int, start: int, end: int, seed: int) -> int:
-    """A row, if it is of any byte; there is room."""
+    """Add a row if it is not empty; return its number. The caller has reserved room."""
     row = int(state.at[ROWS])
     rows = state.rows
     if start < end:
         for cell in range(CELLS):
             rows[row, cell] = 0
         rows[row, KIND] = kind
-        rows[row, FROM] = start
+        rows[row, START] = start
         rows[row, END] = end
         rows[row, FIELD] = -1
         rows[row, SEED] = seed
@@ -144,7 +143,7 @@ def _add(state: FieldState, kind: int, start: int, end: int, seed: int) -> int:
 
 @kernel
 def _find_fields(data: ByteArray, start: int, end: int, message: int, state: FieldState) -> None:
-    """Rows of the fields of a protobuf message in data[start:end]."""
+    """Add the rows of the fields of a protobuf message in data[start:end]."""
     stack = state.stack
     depth = 0
     at = start
@@ -152,7 +151,7 @@ def _find_fields(data: ByteArray, start: int, end: int, message: int, state: Fie
         if at >= end:
             if depth == 0:
                 return
-            # Behind a message its parent goes on at its own end.
+            # The message ends: continue with its parent.
             depth -= 1
             end = stack[2 * depth]
             message = stack[2 * depth + 1]
@@ -173,7 +172,7 @@ def _find_fields(data: ByteArray, start: int, end: int, message: int, state: Fie
         else:
             size = varint(data, tag.next, end)
             if size.next < 0 or size.value < 0 or size.value > end - size.next:
-                # Cut: what there is of it cannot be read.
+                # Cut: the remaining bytes cannot be parsed.
                 _add(state, Kind.BROKEN, tag.next if size.next < 0 else size.next, end, 0)
                 at = end
                 continue
@@ -197,7 +196,7 @@ def _find_fields(data: ByteArray, start: int, end: int, message: int, state: Fie
 
 @kernel
 def _find_messages(data: ByteArray, start: int, end: int, seed: int, state: FieldState) -> None:
-    """Rows of a batch that is not compressed: what describes its messages, and their payloads."""
+    """Add the rows of an uncompressed batch: metadata fields of its messages, and payloads."""
     at = start
     number = 1
     while at + 4 <= end:
@@ -217,7 +216,7 @@ def _find_messages(data: ByteArray, start: int, end: int, seed: int, state: Fiel
 
 @kernel
 def _number_in(data: ByteArray, at: int, end: int, number: int, missing: int) -> int:
-    """The last value of a numeric field; of a field of bytes, that it is there: 1."""
+    """The last value of a numeric field, 1 for a field of bytes; `missing` if there is none."""
     content = missing
     while at < end:
         tag = varint(data, at, end)
@@ -247,34 +246,34 @@ def _number_in(data: ByteArray, at: int, end: int, number: int, missing: int) ->
 
 @kernel
 def _find_entry(data: ByteArray, at: int, end: int, is_whole: int, state: FieldState) -> None:
-    """Rows of what stands behind the command of a SEND or MESSAGE."""
+    """Add the rows of the bytes behind the command of a SEND or MESSAGE."""
     if at + 6 <= end and be16(data, at) == MAGIC_BROKER_ENTRY:
         at = min(at + 6 + be32(data, at + 2), end)
     stored_at = -1
-    known = Sum.UNKNOWN
+    checksum_state = Sum.UNKNOWN
     seed = 0
     if at + 6 <= end and be16(data, at) == MAGIC_CHECKSUM:
         stored_at = at + 2
         at += 6
         stored = be32(data, stored_at)
         if is_whole:
-            known = Sum.RIGHT if crc32c(data, at, end - at) == stored else Sum.WRONG
+            checksum_state = Sum.RIGHT if crc32c(data, at, end - at) == stored else Sum.WRONG
         seed = _numbered_seed(stored, 0, 0, state)
     elif at < end:
         seed = _content_seed(data, at, end, state)
     covered = at
     first = at + 4
     stop = first + be32(data, at) if first <= end else end + 1
-    rest = _numbered_seed(seed, 2, end - at, state)
+    rest_seed = _numbered_seed(seed, 2, end - at, state)
     if first > end:
-        known = Sum.UNKNOWN
-        _add(state, Kind.REST, at, end, rest)
+        checksum_state = Sum.UNKNOWN
+        _add(state, Kind.REST, at, end, rest_seed)
     elif stop > end:
-        known = Sum.UNKNOWN
+        checksum_state = Sum.UNKNOWN
         _find_fields(data, first, end, state.roots[ROOT_METADATA], state)
-        # No byte, and yet a row: what is left of metadata does not tell what it was.
+        # A row without bytes: what is left of cut metadata is hidden as a whole, from WITHIN on.
         row = _add(state, Kind.REST, first, end, 0)
-        state.rows[row, FROM] = end
+        state.rows[row, START] = end
         state.rows[row, WITHIN] = first
     else:
         codec = _number_in(data, first, stop, _COMPRESSION, Codec.NONE)
@@ -304,17 +303,17 @@ def _find_entry(data: ByteArray, at: int, end: int, is_whole: int, state: FieldS
     if stored_at >= 0:
         row = _add(state, Kind.CHECKSUM, stored_at, end, seed)
         state.rows[row, WITHIN] = covered
-        state.rows[row, CODEC] = known
+        state.rows[row, CODEC] = checksum_state
 
 
 @kernel
 def find_frames(
     data: ByteArray, starts: Int64Array, sizes: Int64Array, ends: Int64Array, state: FieldState
 ) -> int:
-    """Rows of frames, from state.at[NEXT] on, of which data[start:end] is there.
+    """Write the rows of frames from state.at[NEXT] on; of a frame, data[start:end] was captured.
 
     Returns:
-        1 if all are done; 0 if there is no room for the rows of the next one.
+        1 if all frames are handled; 0 if there is no room for the rows of the next one.
     """
     state.at[ROWS] = 0
     for row in range(state.at[NEXT], len(starts)):
@@ -331,7 +330,7 @@ def find_frames(
         if command.next > 0 and command.value in (SEND, MESSAGE):
             _find_entry(data, after, stop, int(start + sizes[row] == stop), state)
         else:
-            # No command has anything behind it else.
+            # Other commands end the frame.
             extra = _add(state, Kind.REST, after, stop, _content_seed(data, after, stop, state))
             state.rows[extra, WITHIN] = after
     state.at[NEXT] = len(starts)
@@ -340,23 +339,23 @@ def find_frames(
 
 @inlined
 def rows_of(size: int) -> int:
-    """How many rows so many bytes have at most."""
+    """The maximum number of rows in so many bytes."""
     return size // 2 + _MORE_ROWS
 
 
 @kernel
 def find_batch(data: ByteArray, seed: int, state: FieldState) -> None:
-    """Rows of a batch that was opened, for which there is room."""
+    """Write the rows of a decompressed batch; the caller has reserved room."""
     state.at[ROWS] = 0
     _find_messages(data, 0, len(data), seed, state)
 
 
 @kernel
 def finish(data: ByteArray, rows: Int64Array, state: FieldState) -> None:
-    """Put noise in the place of payloads and of hidden bytes, and the checksums that belong to what
-    is there now: right ones, and where it was wrong, one that a byte contradicts."""
+    """Write noise over payloads and hidden bytes, and new checksums: right ones; where a checksum
+    was wrong, one last byte is changed after it was computed."""
     for row in range(len(rows)):
-        kind, start, end, seed = rows[row, KIND], rows[row, FROM], rows[row, END], rows[row, SEED]
+        kind, start, end, seed = rows[row, KIND], rows[row, START], rows[row, END], rows[row, SEED]
         if kind in (Kind.HIDE, Kind.BROKEN):
             fill_noise(data, start, end, _content_seed(data, start, end, state))
         elif Kind.PAYLOAD <= kind <= Kind.REST:
@@ -369,11 +368,11 @@ def finish(data: ByteArray, rows: Int64Array, state: FieldState) -> None:
             for index in range(4):
                 data[start + index] = (value >> (24 - 8 * index)) & 0xFF
             if rows[row, CODEC] == Sum.WRONG:
-                # The last byte is of the payload; a checksum finds every single wrong byte.
+                # The last byte is the payload's; a checksum detects any single wrong byte.
                 data[end - 1] = (data[end - 1] ^ 0x55) & 0xFF
 
 
-# What is done to a text by what it holds.
+# Kinds of texts by content.
 _TEXTS: Final = {contents.VERSION: Kind.VERSION, contents.SENTENCE: Kind.SENTENCE}
 _PAIRS: Final = {"key": Kind.KEY, "value": Kind.VALUE}
 _FIRST_ROWS: Final = 1 << 14
@@ -381,7 +380,7 @@ _NO_KEY: Final = SipHashKey(0, 0)
 
 
 def _planned(message: str, field: Field, numbers: dict[str, int], has_names: bool) -> int:
-    """What a field of bytes is. has_names: names stay."""
+    """The entry of a field in the plan. has_names: names stay."""
     content = contents.content_of(message, field.name)
     if content == contents.SECRET:
         return Kind.STARS
@@ -395,7 +394,7 @@ def _planned(message: str, field: Field, numbers: dict[str, int], has_names: boo
         return Kind.SHORT
     if field.type_name == "bytes":
         return Kind.KEEP if has_names and field.name == "ordering_key" else Kind.HIDE
-    # Numbers are bytes where they are packed, else what stands there is none.
+    # Packed repeated numbers are length-delimited; on any other number that is invalid.
     return Kind.KEEP if field.label == "repeated" else Kind.HIDE
 
 
@@ -422,13 +421,13 @@ def _named_fields() -> dict[int, tuple[str, str]]:
 
 
 def field_named(field: int) -> tuple[str, str]:
-    """Message and name of a field of a row, which has none if no description knows it."""
+    """The message and name of a row's field; the name is empty for an unknown field."""
     named = _named_fields()
     return named.get(field) or named[field >> SHIFT << SHIFT]
 
 
 class FrameFields:
-    """Finds the fields of frames. noise: a key. has_names: names stay, and are no rows."""
+    """Finds the fields of frames. noise: its key. has_names: names stay and have no rows."""
 
     def __init__(self, noise: SipHashKey = _NO_KEY, *, has_names: bool = False) -> None:
         plan, numbers = plan_of(has_names)
@@ -443,7 +442,7 @@ class FrameFields:
         )
 
     def of_frames(self, data: ByteArray, bounds: Int64Array) -> Iterator[Int64Array]:
-        """Rows of frames, some at a time, int64[rows, CELLS]; data may change behind them.
+        """The rows of frames in parts, int64[rows, CELLS]; data of earlier parts may change.
 
         Args:
             bounds: see protocols.interface.FrameAnonymizer.
@@ -454,18 +453,18 @@ class FrameFields:
         while not is_done:
             is_done = find_frames(data, starts, sizes, ends, state)
             if state.at[ROWS]:
-                yield self._found()
+                yield self._rows_so_far()
             if not is_done:
                 row = int(state.at[NEXT])
                 self._reserve(int(ends[row] - starts[row]))
 
     def of_batch(self, data: ByteArray, seed: int) -> Int64Array:
-        """Rows of an opened batch."""
+        """The rows of a decompressed batch."""
         self._reserve(len(data))
         find_batch(data, seed, self.state)
-        return self._found()
+        return self._rows_so_far()
 
-    def _found(self) -> Int64Array:
+    def _rows_so_far(self) -> Int64Array:
         return self.state.rows[: self.state.at[ROWS]].copy()
 
     def _reserve(self, size: int) -> None:

@@ -1,14 +1,14 @@
-"""The layout of a Pulsar frame around its protobuf parts, and what proves a frame.
+"""The layout of a Pulsar frame around its protobuf parts, and how a frame is verified.
 
     TOTAL(4) COMMAND_SIZE(4) BaseCommand                                          every frame
     [0x0e02(2) SIZE(4) BrokerEntryMetadata] [0x0e01(2) CRC32C(4)]
     METADATA_SIZE(4) MessageMetadata PAYLOAD                                      SEND and MESSAGE
 
-Sizes are big-endian; TOTAL counts all bytes after itself, and the payload is what is left of it.
-Whether there is a second half follows from the command, not from left-over bytes. Broker entry
-metadata and checksum are both optional, in this order; the checksum covers all bytes behind it.
-The type always comes first in a BaseCommand (tag 0x08), and the number of the field that holds the
-command's body equals the type: that is what makes a header recognisable anywhere in a stream.
+Sizes are big-endian; TOTAL counts all bytes after itself, and the payload is the rest of them.
+Whether there is a second half follows from the command, not from the sizes. Broker entry metadata
+and checksum are both optional, in this order; the checksum covers all bytes behind it. The type is
+always first in a BaseCommand (tag 0x08), and the number of the field with the command's body equals
+the type: so a header can be recognised anywhere in a stream.
 """
 
 from typing import Final
@@ -29,9 +29,9 @@ MAGIC_BROKER_ENTRY: Final = 0x0E02
 FRAME_PADDING_BYTES: Final = 10 * 1024
 
 _TYPE_TAG: Final = 0x08
-_WITHIN_HEADER: Final = 40  # a command up to this size is short enough to look behind it
+_WITHIN_HEADER: Final = 40  # behind a command up to this size, the second half is checked, too
 
-_DIRECTIONS: Final[Int64Array] = np.full(128, -1, np.int64)  # by command number; -1: no such one
+_DIRECTIONS: Final[Int64Array] = np.full(128, -1, np.int64)  # by command number; -1: unknown one
 for _command in commands.COMMANDS:
     _DIRECTIONS[_command.number] = _command.direction
 
@@ -43,7 +43,7 @@ def _direction_of(command: int) -> int:
 
 @inlined
 def read_command(data: ByteArray, offset: int, end: int) -> int:
-    """The command number of the frame at offset, NULL if the bytes up to end do not tell."""
+    """The command number of the frame at offset, NULL if the bytes up to end are too few."""
     if end - offset < 10 or byte(data, offset + 8) != _TYPE_TAG:
         return NULL
     command = varint(data, offset + 9, end)
@@ -54,7 +54,7 @@ def read_command(data: ByteArray, offset: int, end: int) -> int:
 def _body_size_fits(data: ByteArray, at: int, end: int, command: int, command_end: int) -> int:
     """Whether the command's body, and nothing else, fills the BaseCommand from `at` on.
 
-    Returns 1 if so, 0 if more bytes are needed to tell, -1 if not.
+    Returns 1 if so, 0 if more bytes are needed, -1 if not.
     """
     tag = varint(data, at, min(end, at + 2))
     if tag.next < 0:
@@ -69,9 +69,9 @@ def _body_size_fits(data: ByteArray, at: int, end: int, command: int, command_en
 
 @inlined
 def _second_half_fits(data: ByteArray, at: int, end: int, left: int) -> int:
-    """Whether what lies behind a SEND or MESSAGE command can be its second half, `left` bytes.
+    """Whether the `left` bytes behind a SEND or MESSAGE command can be its second half.
 
-    Returns 1 if so, 0 if more bytes are needed to tell, -1 if not.
+    Returns 1 if so, 0 if more bytes are needed, -1 if not.
     """
     if end - at < 2:
         return 0
@@ -87,7 +87,7 @@ def _second_half_fits(data: ByteArray, at: int, end: int, left: int) -> int:
 
 @inlined
 def _is_legal(command: int, direction: int) -> bool:
-    """Whether a known command may come from this direction."""
+    """Whether a command is known and may have this direction."""
     allowed = _direction_of(command)
     if allowed < 0:
         return False
@@ -97,18 +97,17 @@ def _is_legal(command: int, direction: int) -> bool:
 def check_header(
     data: ByteArray, offset: int, end: int, direction: int, max_frame_bytes: int, is_strict: int
 ) -> int:
-    """Judge the frame header at offset; looks at no more than 64 bytes.
+    """Check the frame header at offset; reads no more than 64 bytes.
 
     Args:
-        end: first offset that is not there; direction: of protocols.columns; max_frame_bytes:
-            largest frame, its length field included; is_strict: 1 and more where a frame is
-            searched: the command must be known, legal for the direction, and consist of its body
-            alone. 0 where one frame follows another: sizes and the type's tag are enough, and newer
-            commands pass.
+        end: exclusive end of the bytes; direction: of protocols.columns; max_frame_bytes: largest
+            frame, its length field included; is_strict: 1 and more in a search: the command must be
+            known, legal for the direction, and consist of its body alone. 0 where one frame follows
+            another: sizes and the type's tag are enough, and newer commands are valid.
 
     Returns:
-        The bytes of the whole frame if the header is valid, 0 if more bytes are needed to tell, -1
-        if it is not valid.
+        The bytes of the whole frame if the header is valid, 0 if more bytes are needed, -1 if it is
+        invalid.
     """
     have = end - offset
     if have < 4:
@@ -139,7 +138,7 @@ def check_header(
     if not _is_legal(command.value, direction):
         return -1
     fits = _body_size_fits(data, command.next, min(end, stop), command.value, stop)
-    # A body size that the command's end cuts off will not come with more bytes.
+    # More bytes do not help if the command's end cuts its body's size.
     if fits <= 0:
         return -1 if fits < 0 or end >= stop else 0
     if (
@@ -153,13 +152,13 @@ def check_header(
 
 @inlined
 def checksum_offset(data: ByteArray, offset: int, end: int) -> int:
-    """Where the 0x0e01 of a SEND or MESSAGE frame stands.
+    """The offset of the 0x0e01 in a SEND or MESSAGE frame.
 
     Args:
-        offset, end: a frame, or the part of it that is there.
+        offset, end: of a frame, which may be cut.
 
     Returns:
-        Its offset, or -1 if the frame carries none or is too short to tell.
+        -1 if the frame has no checksum or is too short.
     """
     command = read_command(data, offset, end)
     if command != commands.SEND and command != commands.MESSAGE:
@@ -179,7 +178,7 @@ def checksum_offset(data: ByteArray, offset: int, end: int) -> int:
 
 
 def prove_frame(data: ByteArray, offset: int, length: int) -> int:
-    """Whether a complete frame proves itself: 1 right checksum, 0 it carries none, -1 wrong."""
+    """Verify a complete frame by its checksum: 1 right, 0 it has none, -1 wrong."""
     end = offset + length
     at = checksum_offset(data, offset, end)
     if at < 0:
@@ -189,9 +188,9 @@ def prove_frame(data: ByteArray, offset: int, length: int) -> int:
 
 @inlined
 def _field_of_body(data: ByteArray, offset: int, end: int, number: int) -> int:
-    """A varint field of the command's body, NULL if it is not there; bytes behind end are not read.
+    """A varint field of the command's body, NULL if it is missing; bytes behind end are not read.
 
-    Only one level deep, by skipping: for the few facts that framing needs before fields.
+    Only the body's own fields are parsed: the few values that framing needs before field decoding.
     """
     at = offset + 9
     command = varint(data, at, end)
@@ -216,9 +215,9 @@ def _field_of_body(data: ByteArray, offset: int, end: int, number: int) -> int:
 
 
 def one_way(data: ByteArray, offset: int, end: int) -> int:
-    """Which direction the frame at offset must have: to_broker, to_client, or unknown.
+    """The direction that the frame at offset must have: to_broker, to_client, or unknown.
 
-    Most commands have one sender. CLOSE_* have two: the broker's carry request id -1, because it
+    Most commands have one direction. CLOSE_* have two: the broker's have request id -1, because it
     expects no answer.
     """
     command = read_command(data, offset, end)
@@ -232,7 +231,7 @@ def one_way(data: ByteArray, offset: int, end: int) -> int:
 
 
 def announced_limit(data: ByteArray, offset: int, length: int) -> int:
-    """The largest frame that CONNECTED allows, its length field included; 0 if it says none."""
+    """The largest frame that CONNECTED allows, its length field included; 0 if it has no limit."""
     end = offset + length
     if read_command(data, offset, end) != commands.CONNECTED:
         return 0

@@ -1,7 +1,7 @@
-"""Which commands say nothing beyond their columns, told by the tags of their fields alone.
+"""Find commands whose fields all have columns, by the tags of their fields alone.
 
-Of lookups and the like a flood comes, and nothing is left to say of them: to read each with the
-protobuf library took longer than all else that is done with it.
+Lookups and similar commands may come in floods and have no further fields: parsing each with the
+protobuf library took longer than all other work on it.
 """
 
 from functools import cache
@@ -18,8 +18,8 @@ from dissector.protocols.columns import FrameColumns
 from dissector.protocols.interface import Sources
 from dissector.protocols.pulsar.wire.columns import shown_paths
 
-_FIELDS: Final = 64  # of a command; those with larger numbers count as beyond
-_LENGTH: Final = 2  # the wire type of what has a length
+_FIELDS: Final = 64  # of a command; fields with larger numbers count as without a column
+_LENGTH: Final = 2  # wire type of length-delimited fields
 _SIZE_BYTES: Final = 4
 
 
@@ -36,8 +36,8 @@ def _shown_fields() -> ByteArray:
 
 
 def are_plain(frames: FrameColumns, rows: Int64Array, sources: Sources) -> ByteArray:
-    """uint8[rows], 1 where the command of a chosen frame has no field without a column, or is not
-    whole; 0 where it must be read to tell, as of one that is damaged."""
+    """uint8[rows], 1 where all fields of a chosen frame's command have columns, or it is cut; 0
+    where it must be parsed, also if it is damaged."""
     columns = frames.source, frames.data_offset, frames.data_bytes
     plain = np.empty(len(rows), np.uint8)
     _mark_plain(sources, np.stack([column[rows] for column in columns]), _shown_fields(), plain)
@@ -51,7 +51,7 @@ def _mark_plain(
     shown: ByteArray,
     plain: ByteArray,
 ) -> None:
-    """Do what `are_plain` says. frames: int64[3, rows], source, offset and bytes."""
+    """Write `plain` for `are_plain`. frames: int64[3, rows], source, offset and bytes."""
     for row in range(len(plain)):
         data = sources[frames[0, row]]
         at, end = frames[1, row] + _SIZE_BYTES, frames[1, row] + frames[2, row]

@@ -1,8 +1,8 @@
-"""Secrets in the bytes of a Pulsar frame, hidden at equal length: a good frame stays a good one.
+"""Secrets in the bytes of a Pulsar frame, hidden at equal length: a valid frame stays valid.
 
-What is hidden is the content of fields, never a tag nor a length, so that the frame reads as before
-but for these texts. A checksum that covers hidden bytes moves by what hiding them changes: right
-stays right and wrong stays wrong.
+Only the content of fields is hidden, never a tag or a length, so the frame parses as before. A
+checksum that covers hidden bytes is changed by the difference that hiding makes: a right checksum
+stays right and a wrong one stays wrong.
 """
 
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ from dissector.protocols.pulsar.wire.frame_fields import (
     CODEC,
     END,
     FIELD,
-    FROM,
     KIND,
+    START,
     WITHIN,
     FrameFields,
     Kind,
@@ -52,8 +52,8 @@ def _rows(frame: bytes) -> list[list[int]]:
 
 
 def secret_spans(frame: bytes) -> list[Span]:
-    """Where the secrets of a frame are, or of its beginning. A command and metadata that are cut go
-    as a whole: what is left of them need not tell what it was."""
+    """The byte ranges of secrets in a frame, which may be cut. A cut command and cut metadata are
+    hidden as a whole: the remaining bytes need not show what they are."""
     if 8 + int.from_bytes(frame[4:8], "big") > len(frame):
         return merged([(min(_SHOWN_HEAD_BYTES, len(frame)), len(frame))])
     spans: list[Span] = []
@@ -72,14 +72,14 @@ def secret_spans(frame: bytes) -> list[Span]:
                 key, key_within = text_of(value), within
             if not name and message in _OF_CREDENTIALS:
                 spans.append((start, end))
-            found = spans_of_field(message, name, value, key if key_within == within else "")
-            spans += [(start + low, start + high) for low, high in found]
+            field_spans = spans_of_field(message, name, value, key if key_within == within else "")
+            spans += [(start + low, start + high) for low, high in field_spans]
         elif kind == Kind.PACKED:
             spans += _of_packed(value, start, codec, size)
         elif kind in _OF_ENTRIES:
             spans += [(start + low, start + high) for low, high in secrets(value)]
             if kind == Kind.PAYLOAD and codec:
-                # What began in the chunk before goes on here, and nothing says what that was.
+                # A secret may begin in the previous chunk, whose content is not known here.
                 spans.append((start, start + behind_hole(value)))
             elif kind == Kind.REST and (within or is_cut):
                 spans.append((within or start, end))
@@ -92,39 +92,39 @@ def secret_spans(frame: bytes) -> list[Span]:
 
 
 def suspicious_frames(data: ByteArray, bounds: Int64Array) -> np.ndarray:
-    """Which of many whole frames can hold a secret: all that do, hardly one that does not. They are
-    read at once, and so are their texts searched; see `ProtocolSpec`."""
+    """bool[frames]: which of many whole frames may contain a secret: all that do, and hardly any
+    other. Frames are parsed, and their texts searched, all at once; see `ProtocolSpec`."""
     starts, sizes, _ = bounds
-    # A length that contradicts the frame's is judged by itself, and a command that is cut.
+    # Frames with contradicting lengths or a cut command are checked one by one.
     lengths = (_numbers(data, starts), _numbers(data, starts + 4))
     is_wanted: np.ndarray = (sizes < 8) | (4 + lengths[0] != sizes) | (8 + lengths[1] > sizes)
     for rows in _fields().of_frames(data, bounds):
         kinds, fields = rows[:, KIND], rows[:, FIELD]
-        frames = np.searchsorted(starts, rows[:, FROM], "right") - 1
-        is_judged = np.isin(kinds, (Kind.BROKEN, Kind.PACKED))
-        is_judged |= (kinds == Kind.PAYLOAD) & (rows[:, CODEC] != 0)
-        is_judged |= (kinds == Kind.REST) & (rows[:, WITHIN] != 0)
-        is_judged |= np.isin(fields, [each for each in np.unique(fields) if _is_secret(each)])
-        is_text = ~is_judged & ((fields >= 0) | np.isin(kinds, _OF_ENTRIES))
-        places = rows[is_text][:, [FROM, END]].tolist()
-        texts = [data[start:end].tobytes() for start, end in places]
+        frames = np.searchsorted(starts, rows[:, START], "right") - 1
+        needs_check = np.isin(kinds, (Kind.BROKEN, Kind.PACKED))
+        needs_check |= (kinds == Kind.PAYLOAD) & (rows[:, CODEC] != 0)
+        needs_check |= (kinds == Kind.REST) & (rows[:, WITHIN] != 0)
+        needs_check |= np.isin(fields, [each for each in np.unique(fields) if _is_secret(each)])
+        is_text = ~needs_check & ((fields >= 0) | np.isin(kinds, _OF_ENTRIES))
+        spans = rows[is_text][:, [START, END]].tolist()
+        texts = [data[start:end].tobytes() for start, end in spans]
         is_wanted[frames[is_text][suspicious(texts)]] = True
         is_key = (kinds[is_text] == Kind.KEY).nonzero()[0].tolist()
         keys = [row for row in is_key if is_secret_field("KeyValue", "value", text_of(texts[row]))]
         is_wanted[frames[is_text][keys]] = True
-        is_wanted[frames[is_judged]] = True
+        is_wanted[frames[needs_check]] = True
     return is_wanted
 
 
 def _numbers(data: ByteArray, starts: Int64Array) -> Int64Array:
-    """Numbers of four bytes, most significant first."""
-    places = np.minimum(starts[:, None] + np.arange(4), len(data) - 1)
-    numbers: Int64Array = data[places] @ np.array([1 << 24, 1 << 16, 1 << 8, 1])
+    """Big-endian numbers of four bytes at offsets."""
+    spans = np.minimum(starts[:, None] + np.arange(4), len(data) - 1)
+    numbers: Int64Array = data[spans] @ np.array([1 << 24, 1 << 16, 1 << 8, 1])
     return numbers
 
 
 def _is_secret(field: int) -> bool:
-    """Whether a field of a row is one that is secret whatever it holds."""
+    """Whether a row's field is secret whatever its value."""
     if field < 0:
         return False
     message, name = field_named(field)
@@ -132,11 +132,11 @@ def _is_secret(field: int) -> bool:
 
 
 def mended(frame: bytes, hidden: bytes) -> bytes:
-    """The hidden frame with its checksum moved by what hiding changed of what it covers."""
+    """The hidden frame, its checksum changed by the difference that hiding made in its bytes."""
     for kind, at, _, _, covered, *_ in _rows(frame)[-1:]:
         if kind == Kind.CHECKSUM and hidden[covered:] != frame[covered:]:
-            moved = _checksum(frame[covered:]) ^ _checksum(hidden[covered:])
-            stored = int.from_bytes(frame[at : at + 4], "big") ^ moved
+            change = _checksum(frame[covered:]) ^ _checksum(hidden[covered:])
+            stored = int.from_bytes(frame[at : at + 4], "big") ^ change
             return hidden[:at] + stored.to_bytes(4, "big") + hidden[at + 4 :]
     return hidden
 
@@ -146,8 +146,8 @@ def _checksum(data: bytes) -> int:
 
 
 def _of_packed(data: bytes, at: int, codec: int, size: int) -> Iterator[Span]:
-    """A compressed payload goes as a whole if there is a secret inside: it cannot keep its length
-    otherwise. So does one that cannot be opened, since it is cut or part of a chunked message."""
+    """The whole payload if it is compressed and contains a secret, or cannot be decompressed (cut,
+    or part of a chunked message): partly hidden, it would not keep its length."""
     if 0 < size <= MAX_ENTRY_BYTES:
         opened = Decompressor().open(codec, np.frombuffer(bytearray(data), np.uint8), size)
         is_open = opened.problem == UnpackResult.OPENED

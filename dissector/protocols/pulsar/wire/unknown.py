@@ -1,8 +1,7 @@
-"""What this version does not know of the protocol: commands, fields, values and feature flags.
+"""Counts commands, fields, values and feature flags that this version does not know.
 
-A newer client or broker may say more than the shipped description has. What is not known is read
-over, never guessed at, and told once for each kind, with the frame that had it first and how many
-had it in all.
+A newer client or broker may send more than the shipped .proto file describes. Unknown content is
+skipped, never guessed; each kind has one notice, with its first frame and the number of frames.
 """
 
 from typing import Final
@@ -35,9 +34,9 @@ _ENUMS: Final = tuple(
 
 
 def _may_be_odd(values: Int64Array, largest: int) -> bool:
-    """Whether any value is above, or below 0 and not null: in two passes, as hardly ever one is.
+    """Whether a value may be above `largest`, or below 0 and not null; in two fast passes.
 
-    The upper half of a negative number of 32 bits is all ones; no other half is, null's neither.
+    The upper half of a negative number of 32 bits is all ones; no other half is, not even null's.
     """
     if not len(values):
         return False
@@ -45,16 +44,16 @@ def _may_be_odd(values: Int64Array, largest: int) -> bool:
 
 
 class Unknown:
-    """Counts what is unknown in one capture's frames."""
+    """Counts the unknown content in one capture's frames, by kind."""
 
     def __init__(self, protocol: int) -> None:
-        """protocol: what frames.protocol holds for Pulsar."""
+        """protocol: Pulsar's number in frames.protocol."""
         self._protocol = protocol
         self._counted: dict[tuple[int, str, int], tuple[Notice, int]] = {}
         self._others = 0
 
-    def look_at(self, frames: FrameColumns, rows: int) -> None:
-        """Count commands and values of the frames of a block, whose fields are filled."""
+    def count_block(self, frames: FrameColumns, rows: int) -> None:
+        """Count unknown commands and values in a block, whose field columns are filled."""
         commands = frames.command[:rows]
         is_ours = (commands >= 0) & (frames.protocol[:rows] == self._protocol)
         is_known = _IS_KNOWN[np.clip(commands, 0, COMMAND_SLOTS - 1)] & (commands < COMMAND_SLOTS)
@@ -68,25 +67,25 @@ class Unknown:
             self._count(frames, values, np.flatnonzero(is_odd), _VALUE, enum)
 
     def add(self, frames: FrameColumns, row: int, name: str, number: int, count: int) -> None:
-        """Count a field of a message; row: of the first frame of the block that has it.
+        """Count an unknown field of a message; row: of the first frame of the block that has it.
 
-        The body of an unknown command is such a field, too: of the command's number.
+        The body of an unknown command is such a field of BaseCommand, which is not counted twice.
         """
         if name == "BaseCommand" and frames.command[row] == number:
             return
         self._add((_FIELD, name, number), frames, row, count)
 
     def add_flags(self, frames: FrameColumns, row: int, flags: tuple[int, ...]) -> None:
-        """Count the flags of a handshake that have no name."""
+        """Count the feature flags of a handshake that have no name."""
         for flag in flags:
             self._add((_FEATURE, "", flag), frames, row, 1)
 
     def add_others(self, count: int) -> None:
-        """Count what there was no room to tell apart."""
+        """Count occurrences of kinds beyond MAX_UNKNOWN_KINDS."""
         self._others += count
 
-    def note_all(self, log: NoticeLog) -> None:
-        """Give a log one notice of each kind."""
+    def write_notices(self, log: NoticeLog) -> None:
+        """Add one notice of each kind to a log."""
         log.add(
             first._replace(value2=count, name=log.name(name))
             for (_, name, _), (first, count) in self._counted.items()
@@ -97,7 +96,7 @@ class Unknown:
     def _count(
         self, frames: FrameColumns, values: Int64Array, odd: Int64Array, kind: int, name: str
     ) -> None:
-        """Count values in the rows in which they are odd."""
+        """Count the values of a column in rows `odd`."""
         numbers, firsts, counts = np.unique(values[odd], return_index=True, return_counts=True)
         for number, first, count in zip(numbers.tolist(), firsts, counts.tolist(), strict=True):
             self._add((kind, name, number), frames, int(odd[first]), count)

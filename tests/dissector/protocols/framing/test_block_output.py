@@ -7,7 +7,7 @@ from dissector.limits import FRAME_BLOCK_ROWS, FRAME_BLOCKS_AT_ONCE, NULL
 from dissector.protocols.framing.block_output import ARENA_BYTES, FrameOutput
 from dissector.protocols.framing.connection_table import allocate_connection
 from dissector.protocols.framing.range_pool import BufferedRanges
-from dissector.protocols.framing.state import COUNTER_AGAIN, COUNTER_ARENA_USED, DirectionMode
+from dissector.protocols.framing.state import COUNTER_ARENA_USED, COUNTER_REQUEUED, DirectionMode
 from dissector.protocols.interface import FrameBlock
 from dissector.tables import ABSENT
 from tests.wire.ranges import Collected
@@ -96,7 +96,7 @@ def test_blocks_stay_as_they_are_while_so_many_are_read() -> None:
 
 @pytest.mark.parametrize("needed", [ARENA_BYTES, 3 * ARENA_BYTES])
 def test_a_larger_arena_keeps_all_that_is_still_needed(needed: int) -> None:
-    """Unfinished frames, buffers with their marks, ranges that come again, and waiting frames."""
+    """Unfinished frames, buffers with their marks, requeued ranges, and waiting frames."""
     out, _ = output()
     state = out.state
     for connection in range(3):
@@ -110,7 +110,7 @@ def test_a_larger_arena_keeps_all_that_is_still_needed(needed: int) -> None:
     pool.buffers.at[6] = keep(out, b"held")
     pool.buffers.size[6] = 4
     state.marks[int(pool.buffers.at[6]) : int(pool.buffers.at[6]) + 4] = (1, 2, 0, 3)
-    state.counters[COUNTER_AGAIN] = 9
+    state.counters[COUNTER_REQUEUED] = 9
     for row, data, following in ((9, b"first", 4), (4, b"next", ABSENT)):
         pool.ranges.at[row] = keep(out, b"garbage" + data) + 7
         pool.ranges.length[row] = len(data)

@@ -4,7 +4,7 @@ from dissector.limits import SMALL_BUFFER_BYTES, SMALL_BUFFER_RANGES
 from dissector.protocols.framing.buffers import (
     begin_buffer,
     give_up,
-    pass_again,
+    requeue,
     resume,
     wait_for_peer,
 )
@@ -16,7 +16,7 @@ from dissector.protocols.framing.range_pool import (
 )
 from dissector.protocols.framing.resync import range_at
 from dissector.protocols.framing.search_state import RESUME
-from dissector.protocols.framing.state import COUNTER_AGAIN, DirectionMode
+from dissector.protocols.framing.state import COUNTER_REQUEUED, DirectionMode
 from dissector.stream.columns import ENDS_PACKET, RangeKind
 from dissector.tables import ABSENT
 from tests.wire.buffers import Held
@@ -29,9 +29,9 @@ def held(*parts: bytes | int) -> Held:
     return found.add(*parts)
 
 
-def again(found: Held) -> list[tuple[int, int, int, bytes]]:
-    """Direction, packet, packet that lets it out, and bytes of the ranges that come again."""
-    ranges, row = found.state.pool.ranges, int(found.state.counters[COUNTER_AGAIN])
+def requeued(found: Held) -> list[tuple[int, int, int, bytes]]:
+    """Direction, packet, release packet and bytes of the requeued ranges."""
+    ranges, row = found.state.pool.ranges, int(found.state.counters[COUNTER_REQUEUED])
     rows = []
     while row != ABSENT:
         at, length = (
@@ -47,14 +47,14 @@ def again(found: Held) -> list[tuple[int, int, int, bytes]]:
 
 
 def test_packet_starts_are_known() -> None:
-    buffer = held(b"abc", b"defg", b"hijkl").searched()
+    buffer = held(b"abc", b"defg", b"hijkl").search_view()
     assert [at for at in range(12) if range_at(buffer, at).offset == 0] == [0, 3, 7]
     assert range_at(buffer, 12).row == ABSENT
 
 
 def test_dropping_inside_a_range_keeps_its_packet_but_not_its_start() -> None:
     buffered = held(b"abc", b"defg", b"hijkl")
-    buffered.searched().search[RESUME] = 9
+    buffered.search_view().search[RESUME] = 9
     buffered.drop(5)
     assert buffered.rows("stream_offset", "length", "packet", "flags") == [
         (5, 2, 2, ENDS_PACKET), (7, 5, 3, WHOLE),
@@ -73,14 +73,14 @@ def test_dropping_bytes_keeps_the_gaps_to_be_reported() -> None:
         (RangeKind.GAP_LOST, 2),
         (RangeKind.DATA, 5),
     ]
-    buffer = buffered.searched()
+    buffer = buffered.search_view()
     assert (
         buffer.ranges.begin[buffer.first_gap] - buffer.base == 3
         and buffer.ranges.length[buffer.first_gap] == 2
     )
     buffered.drop(8)
     assert buffered.rows("kind") == [(RangeKind.GAP_LOST,), (RangeKind.GAP_LOST,)]
-    assert buffered.searched().first_gap == ABSENT
+    assert buffered.search_view().first_gap == ABSENT
     buffered.add(b"x")
     assert buffered.rows("kind") == [
         (RangeKind.GAP_LOST,),
@@ -133,8 +133,8 @@ def test_ranges_of_both_directions_come_again_as_they_arrived() -> None:
         (buffered, b"4"),
     ):
         each.add(part)
-    pass_again(buffered.context(), 0, 0, False)
-    assert again(buffered) == [
+    requeue(buffered.context(), 0, 0, False)
+    assert requeued(buffered) == [
         (0, 1, 5, b"one"), (1, 2, 5, b"two"), (0, 3, 5, b""), (1, 4, 5, b"3"), (0, 5, 5, b"4"),
     ]  # fmt: skip
     assert state.directions.mode[1] == DirectionMode.CHAIN
@@ -144,11 +144,11 @@ def test_ranges_of_both_directions_come_again_as_they_arrived() -> None:
 
 def test_what_comes_again_later_goes_before_what_did_earlier() -> None:
     buffered = held(b"one")
-    pass_again(buffered.context(), 0, 0, False)
+    requeue(buffered.context(), 0, 0, False)
     begin_buffer(buffered.context(), 0)
     buffered.add(b"two")
-    pass_again(buffered.context(), 0, 0, False)
-    assert [row[3] for row in again(buffered)] == [b"two", b"one"]
+    requeue(buffered.context(), 0, 0, False)
+    assert [row[3] for row in requeued(buffered)] == [b"two", b"one"]
 
 
 def test_a_direction_that_waits_goes_back_to_its_mode() -> None:
@@ -160,4 +160,4 @@ def test_a_direction_that_waits_goes_back_to_its_mode() -> None:
     other.add(b"two")
     resume(other.context(), 0, 1)
     assert state.directions.mode[1] == DirectionMode.SEARCH and buffered.data == b"one"
-    assert [row[3] for row in again(buffered)] == [b"two"]
+    assert [row[3] for row in requeued(buffered)] == [b"two"]

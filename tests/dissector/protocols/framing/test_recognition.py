@@ -15,7 +15,7 @@ class Begun(Held):
     def __init__(self, data: bytes, options: FramingOptions | None = None) -> None:
         super().__init__()
         self.detection = Detection((SPEC,), options or FramingOptions())
-        self.detection.instruct(self.state)
+        self.detection.apply_options(self.state)
         self.state.connections.ports[0] = 40000 << 16 | 7000
         self.state.pool.buffers.at_start[self.buffer] = 1
         self.add(data)

@@ -15,6 +15,7 @@ from dissector.protocols.framing.resync import (
 )
 from dissector.protocols.framing.search_state import (
     AT,
+    CHECKSUMMED,
     FRAMES,
     IS_OPEN,
     LAST,
@@ -22,7 +23,6 @@ from dissector.protocols.framing.search_state import (
     RESUME,
     SECOND,
     STEPS,
-    SUMMED,
     THIRD,
     TOTAL,
 )
@@ -51,7 +51,7 @@ def add(buffer: Held, part: bytes | int) -> None:
 
 
 def search(buffer: Held, is_final: int = 0) -> int:
-    return find_chain(buffer.searched(), buffer.rule(is_final)._replace(limit=10_000))
+    return find_chain(buffer.search_view(), buffer.rule(is_final)._replace(limit=10_000))
 
 
 def cell(buffer: Held, number: int) -> int:
@@ -177,13 +177,13 @@ def test_the_cost_is_linear_in_the_bytes(make: object) -> None:
             search(buffer)
         steps.append(cell(buffer, STEPS))
         assert steps[-1] <= 6 * len(data) + 100_000
-        assert cell(buffer, SUMMED) <= 5 * len(data) + 100_000
+        assert cell(buffer, CHECKSUMMED) <= 5 * len(data) + 100_000
     assert steps[1] <= 4.4 * steps[0] + 1000
 
 
 def chain(buffer: Held, *starts: int, total: int = 0) -> Held:
     """Say that a search found frames at these offsets."""
-    cells = buffer.searched().search
+    cells = buffer.search_view().search
     cells[AT], cells[FRAMES], cells[LAST] = starts[0], len(starts), starts[-1]
     cells[SECOND] = starts[1] if len(starts) > 1 else -1
     cells[THIRD] = starts[2] if len(starts) > 2 else -1
@@ -195,22 +195,22 @@ def test_a_chain_is_believed_when_it_has_stood_long_enough() -> None:
     began = 1_000  # packets are a microsecond apart
     late = began + RESYNC_HOLD_MS * 1_000_000 + 1
     buffer = chain(sized(3, 4, 5), 0, 5)
-    assert not is_believed(buffer.searched(), buffer.rule(1), SearchResult.NOTHING, 0)
-    assert not is_believed(buffer.searched(), buffer.rule(), SearchResult.LIVE, late - 1)
-    assert is_believed(buffer.searched(), buffer.rule(), SearchResult.LIVE, late)
-    assert is_believed(buffer.searched(), buffer.rule(), SearchResult.BLIND, 0)
-    assert is_believed(buffer.searched(), buffer.rule(1), SearchResult.LIVE, 0)
+    assert not is_believed(buffer.search_view(), buffer.rule(1), SearchResult.NOTHING, 0)
+    assert not is_believed(buffer.search_view(), buffer.rule(), SearchResult.LIVE, late - 1)
+    assert is_believed(buffer.search_view(), buffer.rule(), SearchResult.LIVE, late)
+    assert is_believed(buffer.search_view(), buffer.rule(), SearchResult.BLIND, 0)
+    assert is_believed(buffer.search_view(), buffer.rule(1), SearchResult.LIVE, 0)
     buffer = chain(sized(10, RESYNC_HOLD_BYTES), 10, 20, 10 + RESYNC_HOLD_BYTES, total=100)
-    assert is_believed(buffer.searched(), buffer.rule(), SearchResult.LIVE, 0)
+    assert is_believed(buffer.search_view(), buffer.rule(), SearchResult.LIVE, 0)
 
 
 def test_the_end_of_a_long_frame_is_waited_for() -> None:
     buffer = chain(sized(10, RESYNC_HOLD_BYTES + 20), 10, 10 + RESYNC_HOLD_BYTES, total=1_000_000)
-    assert not is_believed(buffer.searched(), buffer.rule(), SearchResult.LIVE, 10**12)
+    assert not is_believed(buffer.search_view(), buffer.rule(), SearchResult.LIVE, 10**12)
 
 
 def is_confirmed(buffer: Held) -> bool:
-    return is_confirmed_by_packets(buffer.searched())
+    return is_confirmed_by_packets(buffer.search_view())
 
 
 def test_three_frames_that_begin_packets_are_confirmed_by_packets() -> None:
@@ -219,7 +219,7 @@ def test_three_frames_that_begin_packets_are_confirmed_by_packets() -> None:
     assert not is_confirmed(chain(sized(3, 4, 5), 3, 7, 12))
     # A header that is not judged yet, and bytes that each begin a packet, tell nothing.
     unjudged = chain(sized(3, 4, 5, 6), 3, 7, 12)
-    unjudged.searched().search[FRAMES] = 2
+    unjudged.search_view().search[FRAMES] = 2
     assert not is_confirmed(unjudged)
     assert not is_confirmed(chain(sized(*[1] * 40), 3, 16, 29))
     assert is_confirmed(chain(sized(3, 4, 9, 4, 9, 6), 3, 16, 29))
@@ -245,8 +245,8 @@ def test_what_tells_the_protocol(data: bytes, skipped: int, is_end: int, is_told
     """By what its frames say, not by lengths."""
     buffer = Held(CURSUS).add(data)
     rule = buffer.rule(0, 1, skipped)
-    assert find_chain(buffer.searched(), rule) == SearchResult.LIVE
-    assert tells_protocol(buffer.searched(), rule, is_end) == is_told
-    assert tells_protocol(buffer.searched(), rule._replace(is_open=0), is_end)
+    assert find_chain(buffer.search_view(), rule) == SearchResult.LIVE
+    assert tells_protocol(buffer.search_view(), rule, is_end) == is_told
+    assert tells_protocol(buffer.search_view(), rule._replace(is_open=0), is_end)
     if is_end and not is_told:  # no byte will tell more
-        assert find_chain(buffer.searched(), rule._replace(is_final=1)) == SearchResult.NOTHING
+        assert find_chain(buffer.search_view(), rule._replace(is_final=1)) == SearchResult.NOTHING

@@ -24,8 +24,8 @@ from dissector.protocols.pulsar.messages.state import (
     CURSOR_ROWS,
     CURSOR_TEXT,
     MessageColumns,
-    make_more_room,
-    new_unpacking,
+    double_room,
+    new_parser_state,
 )
 from dissector.protocols.pulsar.wire.fields import FieldDecoder
 from tests.naive.messages import messages_of
@@ -120,7 +120,7 @@ def test_many_entries_come_in_the_order_of_their_frames() -> None:
 
 def cells_of(columns: MessageColumns, count: int, text: bytes) -> list[dict[str, Any]]:
     """Rows with keys as bytes, wherever they lie."""
-    hidden = ("row", "source", "payload_at", "own_at", "own_bytes", "has_property")
+    hidden = ("row", "source", "payload_at", "metadata_at", "metadata_bytes", "has_property")
     rows = []
     for k in range(count):
         row: dict[str, Any] = {}
@@ -145,23 +145,23 @@ def test_the_same_rows_in_any_room(room: int) -> None:
     block, sources = block_of(frames)
     names = NameTable(100, 10_000)
     fields = FieldDecoder(names, 0).decode(block, len(frames), sources)
-    opening = new_unpacking(names.columns, room, max(room, 4), 0)
-    opening.grow(notices=new_notices(5))
-    opening.cursor[CURSOR_ROWS], opening.cursor[CURSOR_JOINED] = len(frames), -1
+    parser = new_parser_state(names.columns, room, max(room, 4), 0)
+    parser.grow(notices=new_notices(5))
+    parser.cursor[CURSOR_ROWS], parser.cursor[CURSOR_JOINED] = len(frames), -1
     nothing = np.zeros(1, np.uint8)
     rows: list[dict[str, Any]] = []
     status = -1
     for _ in range(100):
-        status = open_entries(opening, block, sources, nothing, fields.words)
-        count, used = int(opening.cursor[CURSOR_COUNT]), int(opening.cursor[CURSOR_TEXT])
-        rows += cells_of(opening.messages, count, opening.text[:used].tobytes())
-        opening.cursor[CURSOR_COUNT] = opening.cursor[CURSOR_TEXT] = 0
+        status = open_entries(parser, block, sources, nothing, fields.words)
+        count, used = int(parser.cursor[CURSOR_COUNT]), int(parser.cursor[CURSOR_TEXT])
+        rows += cells_of(parser.messages, count, parser.text[:used].tobytes())
+        parser.cursor[CURSOR_COUNT] = parser.cursor[CURSOR_TEXT] = 0
         if status == RowsStatus.DONE:
             break
         assert status == RowsStatus.FULL
         if count == 0:
-            make_more_room(opening)
-    assert status == RowsStatus.DONE and opening.cursor[CURSOR_ROW] == len(frames)
+            double_room(parser)
+    assert status == RowsStatus.DONE and parser.cursor[CURSOR_ROW] == len(frames)
     assert [row["frame_no"] for row in rows] == [1] * 4 + [2, 3] + [4] * 4
     assert [row["batch_index"] for row in rows] == [0, 1, 2, 3, NULL, NULL, 0, 1, 2, 3]
     keys = [row.get("partition_key") for row in rows]

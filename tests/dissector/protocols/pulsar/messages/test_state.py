@@ -7,20 +7,20 @@ from dissector.limits import NULL
 from dissector.protocols.pulsar.messages.state import (
     CURSOR_PROTOCOL,
     MessageColumns,
+    double_room,
     item_plan,
-    make_more_room,
-    new_unpacking,
+    new_parser_state,
 )
 
 
 def test_room_doubles_and_the_walk_writes_into_the_new_rows() -> None:
-    opening = new_unpacking(NameTable(10, 100).columns, 3, 5, protocol=7)
-    assert opening.cursor[CURSOR_PROTOCOL] == 7
-    assert opening.messages.matrix.shape[1] == 3 and len(opening.text) == 5
-    make_more_room(opening)
-    assert opening.messages.matrix.shape[1] == 6 and len(opening.text) == 10
-    assert np.shares_memory(opening.out.cells, opening.messages.matrix)
-    assert (opening.messages.matrix == NULL).all()
+    parser = new_parser_state(NameTable(10, 100).columns, 3, 5, protocol=7)
+    assert parser.cursor[CURSOR_PROTOCOL] == 7
+    assert parser.messages.matrix.shape[1] == 3 and len(parser.text) == 5
+    double_room(parser)
+    assert parser.messages.matrix.shape[1] == 6 and len(parser.text) == 10
+    assert np.shares_memory(parser.out.cells, parser.messages.matrix)
+    assert (parser.messages.matrix == NULL).all()
 
 
 def test_a_message_of_a_batch_is_read_into_columns_of_messages() -> None:

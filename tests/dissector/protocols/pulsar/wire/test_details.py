@@ -18,10 +18,10 @@ from dissector.protocols.columns import CUT_BY_SNAPLEN
 from dissector.protocols.pulsar.wire.details import (
     clean_details,
     commands_of,
+    details_of,
     full,
     parse,
     rare_details,
-    said,
 )
 from dissector.protocols.pulsar.wire.fields import FieldDecoder
 from tests.wire import pulsar
@@ -180,7 +180,7 @@ def test_what_is_remembered_is_what_would_be_said_anew(name: str) -> None:
     frames = [f for each in pulsar_frames(CAPTURES / name) for f in each]
     columns, sources = block_of(frames)
     commands = [command for _, command in commands_of(columns, np.arange(len(frames)), sources)]
-    anew = [said([command], redact=True)[0] for command in commands]
+    anew = [details_of([command], redact=True)[0] for command in commands]
     for _ in range(2):
         assert clean_details.all_of(commands) == anew
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dissector.protocols.pulsar.wire.details import said
+from dissector.protocols.pulsar.wire.details import details_of
 from dissector.protocols.pulsar.wire.plain_commands import are_plain
 from tests.wire import pulsar
 from tests.wire.blocks import block_of
@@ -40,7 +40,7 @@ def test_what_is_not_whole_is_plain() -> None:
 
 
 def test_nothing_is_left_to_say_of_plain_commands_and_much_of_the_others() -> None:
-    found = list(zip(plain(EACH), said(EACH, redact=False), strict=True))
+    found = list(zip(plain(EACH), details_of(EACH, redact=False), strict=True))
     assert all(text is None for is_plain, text in found if is_plain)
     assert {is_plain for is_plain, _ in found} == {False, True}
 
@@ -50,4 +50,4 @@ def test_damage_makes_nothing_plain_that_has_something_to_say(
     command: bytes, at: int, taken: int, put: bytes
 ) -> None:
     damaged = command[:at] + put + command[at + taken :]
-    assert not plain([damaged])[0] or said([damaged], redact=False) == [None]
+    assert not plain([damaged])[0] or details_of([damaged], redact=False) == [None]

@@ -197,9 +197,9 @@ def test_too_many_kinds_are_counted_together() -> None:
     columns.command[:300] = np.arange(1000, 1300)
     columns.command[299] = NULL
     for _ in range(2):
-        unknown.look_at(columns, 300)
+        unknown.count_block(columns, 300)
     log = NoticeLog()
-    unknown.note_all(log)
+    unknown.write_notices(log)
     notices = log.rows()
     assert len(notices) == MAX_UNKNOWN_KINDS + 1
     assert sentence_of(notices[-1]).endswith("frames with others: 86")
