@@ -280,7 +280,7 @@ class FlagChunk(ColumnChunks):
 
     def _encode(self, rows: int, gathered: Flags) -> None:
         out = self._work.out(rows + _SPARE)
-        page = encodings.flag_page(gathered.values, gathered.there, out)
+        page = encodings.flag_page(gathered.values, gathered.present, out)
         self._chunk.add_page(out[: page.size], rows, Encoding.PLAIN)
         self._note(rows - page.values, (page.least, page.most) if page.values else None)
 
