@@ -120,7 +120,7 @@ def is_file(path: str) -> bool:
 
 
 def readable(path: str) -> str:
-    r"""Return a path as text; invalid UTF-8 becomes \\xNN, as in all our texts."""
+    r"""Return a path as text; invalid UTF-8 becomes \xNN, as in all our texts."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
