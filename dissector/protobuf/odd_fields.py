@@ -1,7 +1,6 @@
 """Counts unknown fields, as of a newer sender, by message and field number.
 
-The unknown fields of a span count only after it was parsed to its end: in garbage every field is
-unknown.
+A span's unknown fields count only if it parses to its end: in garbage every field is unknown.
 """
 
 from typing import Final

@@ -51,14 +51,13 @@ def text_array(values: Sequence[bytes | str | None]) -> pa.Array:
 
 def coded_array(codes: npt.NDArray[Any], names: Sequence[bytes] | Sequence[str]) -> pa.Array:
     """Build strings of coded rows; converts each name once; a negative code is null."""
-    used, positions = np.unique(codes, return_inverse=True)
+    used, inverse = np.unique(codes, return_inverse=True)
     texts = plain_bytes([names[code] if code >= 0 else b"" for code in used.tolist()])
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     starts = np.cumsum(lengths) - lengths
     lengths[used < 0] = -1
     data = np.frombuffer(bytearray(b"".join(texts)), np.uint8)
-    sizes = lengths[positions]
-    return _string_array(gathered(data, starts[positions], sizes), sizes)
+    return _string_array(gathered(data, starts[inverse], lengths[inverse]), lengths[inverse])
 
 
 def spans_array(spans: Spans, start: int, stop: int) -> pa.Array:
