@@ -1,7 +1,7 @@
-"""Rows on their way out of the core: blocks of columns of one table, no Arrow yet.
+"""Output rows of the core: blocks of columns of one table, before their conversion to Arrow.
 
-A block owns its arrays: whoever receives it may keep it. A column of the table that a block does
-not name is null in all its rows.
+A block owns its arrays; its receiver may keep them. A column of the table that a block lacks is
+null in all its rows.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from dissector.limits import NULL
 Int64Array = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.uint8]
 
-# Of a block that is for no table: whose the connections of the next frames are (`want_clients`).
+# Name of a block for no table: the clients of the next frames' connections (`want_clients`).
 CLIENTS: Final = "clients"
 
 
@@ -23,7 +23,7 @@ class Coded(NamedTuple):
     """A text column with few values.
 
     codes: int64[rows], index into names; null where negative (-1, or limits.NULL).
-    names: the texts (bytes from the wire, or our own words). It may grow after the block was made.
+    names: the texts (bytes from the wire, or our enums). May grow after the block was built.
     """
 
     codes: Int64Array
@@ -31,20 +31,20 @@ class Coded(NamedTuple):
 
 
 def coded(codes: Int64Array, names: Sequence[str]) -> Coded:
-    """Codes from the wire, where a sender may put any number: one without a name is its digits."""
+    """Build a column of codes from the wire; a number without a name is shown as its digits."""
     is_odd = (codes >= len(names)) | ((codes < 0) & (codes != NULL))
     if not is_odd.any():
         return Coded(codes, names)
-    odd, places = np.unique(codes[is_odd], return_inverse=True)
+    odd, positions = np.unique(codes[is_odd], return_inverse=True)
     codes = codes.copy()
-    codes[is_odd] = len(names) + places
+    codes[is_odd] = len(names) + positions
     return Coded(codes, [*names, *map(str, odd.tolist())])
 
 
 class Spans(NamedTuple):
-    """A text or bytes column with many values, still as it was on the wire.
+    """A text or bytes column with many values, as ranges of wire bytes.
 
-    data: uint8[], holds the bytes.
+    data: uint8[], the bytes.
     starts, lengths: int64[rows], a negative length is null.
     is_hex: show the bytes as lower-case hex digits instead of text.
     """
@@ -68,7 +68,7 @@ class Lists(NamedTuple):
 
 
 # int64[rows] with limits.NULL (integers, flags as 0 and 1, ts in ns) | Coded | Spans | Lists
-# | Sequence of Python values for what is rare (maps, lists of text, decoded detail).
+# | Sequence of Python values for rare columns (maps, lists of text, decoded detail).
 Column = Int64Array | Coded | Spans | Lists | Sequence[Any]
 
 
@@ -86,6 +86,6 @@ class TableBlock(NamedTuple):
 
 
 def numbers_of(block: TableBlock, column: str) -> Int64Array:
-    """A column of numbers, int64[rows], null throughout where the block leaves it out."""
+    """Return a column of numbers, int64[rows]; all NULL if the block lacks it."""
     values = block.columns.get(column)
     return np.full(block.rows, NULL, np.int64) if values is None else np.asarray(values)

@@ -22,10 +22,10 @@ _SPREAD_FROM: Final = 256  # columns of fewer rows stay close together
 
 
 def spread_rows(rows: int) -> int:
-    """At least `rows`, such that many rows fill an odd number of cache lines per column.
+    """Round `rows` up so that a long column fills an odd number of cache lines.
 
-    Columns a power of two apart fall into the same few sets of the processor's cache and push each
-    other out: the packet pass took 88 ns per packet at 8192 rows and 33 ns at 8200.
+    Columns a power of two apart map to the same few sets of the processor's cache and evict each
+    other: the packet pass took 88 ns per packet at 8192 rows and 33 ns at 8200.
     """
     if rows < _SPREAD_FROM:
         return rows
@@ -34,7 +34,7 @@ def spread_rows(rows: int) -> int:
 
 
 def _filled(shape: tuple[int, int], value: int) -> Int64Array:
-    """Cells of one value; zeros are not touched, so that those never used take no memory."""
+    """Return a matrix of one value; zeros are not written, so unused cells take no memory."""
     return zeros(shape) if value == 0 else np.full(shape, value, np.int64)
 
 
@@ -43,7 +43,7 @@ def _columns_of(base: type) -> Sequence[str]:
 
 
 class Bundle:
-    """Base of all matrix bundles; a subclass lists its columns as annotations, behind its base's.
+    """Base of all matrix bundles; a subclass appends its annotations to the base's columns.
 
     matrix: int64[columns, rows], C-contiguous.
     """
@@ -74,7 +74,7 @@ class Bundle:
     if not TYPE_CHECKING:  # which knows the columns, and what is none
 
         def __getattr__(self, name: str) -> Int64Array:
-            """A column that is asked for first: most of them only kernels ever touch."""
+            """Create a column's view on first access: most are used by kernels only."""
             number = self._numbers.get(name)
             if number is None:
                 raise AttributeError(f"{type(self).__name__} has no column {name}")
@@ -92,12 +92,12 @@ class Bundle:
         return self._kind
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """One with a matrix of its own, of which the columns are views."""
+        """Copy the matrix; the columns of the copy are views of it."""
         return type(self)(self.matrix.copy())
 
     @classmethod
     def new(cls, rows: int, value: int = 0) -> Self:
-        """A bundle of its own, a few rows longer than asked, with every cell set to a value."""
+        """Allocate a bundle of at least `rows` rows, with every cell set to a value."""
         return cls(_filled((len(cls._fields), spread_rows(rows)), value))
 
     def __iter__(self) -> Iterator[Int64Array]:
@@ -113,8 +113,8 @@ class Bundle:
 class Records(Bundle):
     """A bundle whose matrix has a row per record, so that all of one record lies together.
 
-    For tables of which single records are touched here and there: in a bundle of columns each field
-    of a record is a miss of the cache of its own. Used like one; matrix: int64[rows, columns].
+    For tables with random access to single records: in a bundle of columns each field of a record
+    would be a cache miss. Used like a Bundle; matrix: int64[rows, columns].
     """
 
     _letter: ClassVar[str] = RECORDS
@@ -129,7 +129,7 @@ class Records(Bundle):
 
     @classmethod
     def new(cls, rows: int, value: int = 0) -> Self:
-        """Records of their own with every cell set to a value."""
+        """Allocate records with every cell set to a value."""
         return cls(_filled((rows, len(cls._fields)), value))
 
     def __iter__(self) -> Iterator[Int64Array]:

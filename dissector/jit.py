@@ -1,8 +1,8 @@
-"""The one kernel decorator: functions of arrays and integers, compiled once and kept.
+"""The kernel decorators: functions of arrays and integers, compiled once and cached on disk.
 
 A kernel is compiled when it is first called with arguments of new kinds, and its machine code is
-kept; later runs load that code without importing the compiler, which with its bookkeeping cost each
-run more than a second. Calls pass one pointer to words (`native.arguments`).
+stored. Later runs load the code without importing the compiler, which with its bookkeeping cost
+each run more than a second. Calls pass one pointer to words (`native.arguments`).
 """
 
 import ctypes
@@ -73,12 +73,12 @@ def compiled() -> bool:
 
 
 def kernel(function: Function) -> Function:
-    """Compile a function of arrays and integers: without the interpreter's lock, kept on disk."""
+    """Compile a function of arrays and integers; it runs without the GIL, its code is cached."""
     return _declared(function, is_inlined=False)
 
 
 def inlined(function: Function) -> Function:
-    """Like kernel, for small helpers that the compiler shall always inline into their callers."""
+    """As `kernel`, for small helpers that the compiler always inlines into their callers."""
     return _declared(function, is_inlined=True)
 
 
@@ -90,7 +90,7 @@ def _declared(function: Function, is_inlined: bool) -> Function:
 
 @functools.cache
 def _compiler() -> Any:
-    """The compiler, told about our kernels."""
+    """Import the compiler and register our kernels with it."""
     from dissector.native import compiler
 
     compiler.teach(Kernel, Instruction)
@@ -110,7 +110,7 @@ class Kernel:
 
     @property
     def dispatcher(self) -> Any:
-        """What the compiler knows of the function."""
+        """The compiler's dispatcher of the function."""
         if self._dispatcher is None:
             self._dispatcher = _compiler().new_dispatcher(self.py_func, self.is_inlined)
         return self._dispatcher
@@ -135,7 +135,7 @@ class Kernel:
         return make(buffer, status + 1)[0]
 
     def _load(self, kinds: tuple[Kind, ...]) -> tuple[Any, Any, Any, Any]:
-        """The entry for arguments of these kinds."""
+        """Return the entry point for arguments of these kinds; loads or compiles it."""
         with LOCK:
             entry = self._entries.get(kinds)
             if entry is None:
@@ -148,11 +148,11 @@ class Kernel:
         return entry
 
     def code(self, key: tuple[Kind, ...] | str) -> Code:
-        """Code that was kept, or freshly made; only the package's own is kept.
+        """Return stored code, or compile it; only code of this package is stored.
 
         Args:
-            key: the kinds of the arguments; or a signature in the compiler's words, for code that
-                kernels take as a value.
+            key: the kinds of the arguments; or the text of a signature, for code that is passed to
+                kernels as a value.
         """
         name = self.code_name(key)
         module = self.py_func.__module__
@@ -166,15 +166,15 @@ class Kernel:
         return code
 
     def code_name(self, key: tuple[Kind, ...] | str) -> str:
-        """What that code is called: no other code has this name, and the same code has it again."""
+        """Return the unique and reproducible name of that code."""
         return f"{self.py_func.__qualname__}-{kernel_digest(self, key)}"
 
 
 def compile_ahead(module: str, name: str, key: tuple[Kind, ...] | str) -> str:
-    """Compile a kernel that was recorded (`native.recording`), and keep its code.
+    """Compile a kernel that was recorded (`native.recording`), and store its code.
 
     Returns:
-        what the code is called.
+        the name of the code.
     """
     compiled_kernel = kernel_named(module, name)
     compiled_kernel.code(key)
@@ -182,13 +182,13 @@ def compile_ahead(module: str, name: str, key: tuple[Kind, ...] | str) -> str:
 
 
 def kernel_named(module: str, name: str) -> Kernel:
-    """A kernel, or a function that kernels take as a value, by its module and name."""
+    """Return a kernel, or a function that is passed to kernels, by its module and name."""
     target = functools.reduce(getattr, name.split("."), importlib.import_module(module))
     return target if isinstance(target, Kernel) else Kernel(cast(Any, target))
 
 
 class Callback:
-    """A compiled function that kernels take as a value. signature: its text for the compiler."""
+    """A compiled function that is passed to kernels as a value. signature: for the compiler."""
 
     def __init__(self, function: Callable[..., Any], signature: str) -> None:
         self.py_func = function
@@ -206,7 +206,7 @@ class Callback:
 
 
 def prepacked(value: Value) -> Value:
-    """A tuple for kernels alone, whose words are found once; see `native.arguments.Prepacked`."""
+    """Convert a tuple that only kernels use to words once; see `native.arguments.Prepacked`."""
     return cast(Value, Prepacked(value)) if compiled() else value
 
 
@@ -214,11 +214,11 @@ _callbacks: dict[tuple[str, Any], Callback] = {}
 
 
 def callback(signature: str, function: Function) -> Function:
-    """Compile a function that kernels take as a value, such as a protocol's header check.
+    """Compile a function that is passed to kernels, such as a protocol's header check.
 
     Args:
-        signature: in the compiler's words; callbacks of equal signatures can stand in one tuple,
-            which a kernel indexes at run time. Without the compiler the function stays as it is.
+        signature: text for the compiler; a tuple of callbacks with equal signatures can be indexed
+            by a kernel at run time. Without the compiler the function is returned unchanged.
     """
     plain = getattr(function, "py_func", function)
     if recording.is_recording():
@@ -244,11 +244,11 @@ class Instruction:
 def instruction(
     name: str, result_bits: int, argument_bits: tuple[int, int]
 ) -> Callable[[int, int], int]:
-    """One instruction of the processor with two arguments, by its LLVM name, for kernels only.
+    """Return a processor instruction of two arguments, by its LLVM name, for kernels only.
 
     Args:
-        name: such as "llvm.x86.sse42.crc32.64.64"; the caller has looked at processor_features().
-        result_bits, argument_bits: widths; arguments are int64 and cut to their width, the result
-            is filled up with zeros.
+        name: such as "llvm.x86.sse42.crc32.64.64"; the caller has checked processor_features().
+        result_bits, argument_bits: widths; int64 arguments are truncated, the result is
+            zero-extended.
     """
     return cast(Callable[[int, int], int], Instruction(name, result_bits, argument_bits))

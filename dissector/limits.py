@@ -1,6 +1,6 @@
-"""Every bound of the program: its value, its unit, the reason, and what happens when it is hit.
+"""Every limit of the program: its value, its unit, the reason, and the effect of reaching it.
 
-A limit that is hit is always counted and always a notice (`dissector.notices`), never silent.
+A limit that is reached is always counted and always gives a notice (`dissector.notices`).
 """
 
 from typing import Final

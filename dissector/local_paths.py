@@ -1,8 +1,8 @@
-"""What names a place on this machine, and what is the address of one elsewhere.
+"""Distinguishes local paths from addresses of stores.
 
-Captures and lakes may lie in stores, too. All else is read and written through the file system:
-`s3a://bucket/lake` would be a folder `s3a:` there, made without a word in the folder of the run; so
-it is refused.
+Only captures and lakes may be in stores; all other files are accessed through the file system.
+There `s3a://bucket/lake` would silently create a folder `s3a:` in the working directory, so it is
+refused.
 """
 
 import os

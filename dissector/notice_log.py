@@ -1,4 +1,4 @@
-"""Notices of all stages of a dissection, gathered and brought into the order of the table."""
+"""Collects the notices of all stages of a dissection, and sorts them in the table's order."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -41,7 +41,7 @@ _VARIES: Final = np.array([sentence == "" for sentence in _CONSTANT])
 
 
 class NoticeLog:
-    """Gathers notices; a bound keeps hostile input from filling the memory.
+    """Collects notices, up to a limit: hostile input must not fill the memory.
 
     Its rows are matrices of NoticeRows.
     """
@@ -53,16 +53,16 @@ class NoticeLog:
         self._dropped = 0
 
     def note(self, code: str, **numbers: int) -> None:
-        """Take one notice by its code. numbers: fields of a Notice."""
+        """Add one notice by its code. numbers: fields of a Notice."""
         self.add([notice_of(code, **numbers)])
 
     def add(self, notices: Iterable[Notice]) -> None:
-        """Take notices; what is beyond MAX_NOTICES is only counted."""
+        """Add notices; those beyond MAX_NOTICES are only counted."""
         cells = np.fromiter(chain.from_iterable(notices), np.int64)
         self.add_rows(cells.reshape(-1, _COLUMNS))
 
     def add_rows(self, rows: Int64Array) -> None:
-        """Take rows of notices, which are kept, as `add` does."""
+        """Add rows of notices, as `add` does; keeps the matrix."""
         kept = min(len(rows), MAX_NOTICES - self._count)
         self._count += kept
         self._dropped += len(rows) - kept
@@ -70,17 +70,17 @@ class NoticeLog:
             self._parts.append(rows[:kept])
 
     def drain(self, notices: Notices) -> None:
-        """Take the notices that kernels wrote, as `add` does; none are left there."""
+        """Add and clear the notices that kernels wrote, as `add` does."""
         if notices.used[0]:
             self.add_rows(drained(notices))
 
     def name(self, text: str) -> int:
-        """What stands for a name in a notice of this log."""
+        """Return the index of a name for a notice of this log."""
         self._names.append(text)
         return len(self._names) - 1
 
     def take(self, *others: "NoticeLog") -> None:
-        """Take all notices of other logs, which forget them; what they only counted counts on."""
+        """Move all notices and counts of other logs to this one."""
         for other in others:
             if not (other._parts or other._names or other._dropped):
                 continue
@@ -102,7 +102,7 @@ class NoticeLog:
         return [Notice(*row) for part in self._parts for row in part.tolist()]
 
     def block(self) -> TableBlock:
-        """All notices as rows of the table, in its order; this object forgets them."""
+        """Return and clear all notices as rows of the table, in its order."""
         if self._dropped:
             self._parts.append(np.array([notice_of("notices_limit", value=self._dropped)]))
             self._dropped = 0
@@ -148,7 +148,7 @@ def _in_order(rows: NoticeRows, names: Sequence[str]) -> Int64Array:
 
 
 def _sentences(column: Mapping[str, Int64Array], names: Sequence[str]) -> Coded:
-    """The sentences of notices: of a flood nearly all say the same, so each is written once."""
+    """Return the sentences of notices; formats each distinct one once, as floods repeat them."""
     codes, texts = column["kind"].copy(), list(_CONSTANT)
     known: dict[tuple[int, ...], int] = {}
     rows = np.flatnonzero(_VARIES[codes])
@@ -164,7 +164,7 @@ def _sentences(column: Mapping[str, Int64Array], names: Sequence[str]) -> Coded:
 
 
 def of_limits(*memories: Any, crowded: int = 0) -> list[Notice]:
-    """What to say of bounds that searches in the tables of some states hit.
+    """Return notices about limits that searches in the tables of states reached.
 
     crowded: searches of other tables that took more than MAX_PROBES steps.
     """
@@ -181,7 +181,7 @@ def of_limits(*memories: Any, crowded: int = 0) -> list[Notice]:
 
 
 def of_long_names(cut: int) -> list[Notice]:
-    """What to say when so often a name was cut."""
+    """Return notices about names that were cut."""
     return [notice_of("long_names_limit", value=cut, value2=MAX_NAME_LENGTH)] if cut else []
 
 

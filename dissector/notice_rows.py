@@ -1,6 +1,6 @@
-"""Rows of notices: one layout from where something is noticed to the table.
+"""Rows of notices: one layout from the code that detects something to the table.
 
-A kernel writes into the `Notices` that it is given, other code makes a `Notice`; both go to a
+A kernel writes to its parameter `Notices`, other code creates a `Notice`; both are added to a
 `notice_log.NoticeLog`.
 """
 
@@ -59,14 +59,14 @@ class NoticeRows(Records):
 
 
 class Notices(NamedTuple):
-    """Rows that kernels fill. used: int64[1], how many are."""
+    """Rows that kernels write. used: int64[1], number of rows."""
 
     rows: NoticeRows
     used: Int64Array
 
 
 def new_notices(rows: int) -> Notices:
-    """Room for so many; memory is used as it fills."""
+    """Return space for so many notices; memory is used as rows are written."""
     matrix = np.empty((rows, len(NoticeRows._fields)), np.int64)
     return Notices(NoticeRows(matrix), np.zeros(1, np.int64))
 
@@ -82,7 +82,7 @@ def notice_of(code: str, **numbers: int) -> Notice:
 
 
 def drained(notices: Notices) -> Int64Array:
-    """The rows that kernels wrote, as the matrix of a NoticeRows of its own; none are left."""
+    """Return the rows that kernels wrote, as the matrix of a new NoticeRows, and clear them."""
     rows = notices.rows.matrix[: int(notices.used[0])].copy()
     notices.used[0] = 0
     return rows
@@ -90,13 +90,13 @@ def drained(notices: Notices) -> Int64Array:
 
 @inlined
 def has_room(notices: Notices, more: int) -> bool:
-    """Whether so many further rows fit."""
+    """Whether there is space for so many further rows."""
     return bool(notices.used[0] + more <= len(notices.rows.kind))
 
 
 @inlined
 def add_row(notices: Notices, kind: int) -> int:
-    """A row for a notice of a kind, all else of it null; the caller has seen to the room."""
+    """Append a row of a kind with all other columns null; the caller has checked `has_room`."""
     row = notices.used[0]
     notices.used[0] = row + 1
     notices.rows.matrix[row, :] = NULL

@@ -1,7 +1,7 @@
-"""Options of a dissection: each one is declared here and nowhere else.
+"""Options of a dissection; each one is declared only here.
 
-The command line makes its flags of the fields that have a help text (`dissector/cli/options`), the
-core hands the values on to whoever reads them, a manifest stores them. No numpy is loaded here.
+Fields with a help text become flags of the command line (`dissector/cli/options`); the core reads
+the values, and manifests store them. This module does not import numpy.
 """
 
 import dataclasses
@@ -30,11 +30,11 @@ class Options:
     """What a user may choose; defaults are in `dissector.limits`.
 
     decode_as: protocol name by port.
-    protocol: `auto`, or the one that every connection is taken for.
+    protocol: `auto`, or the protocol of every connection.
     want_detail: `none`, `rare` or `all` frames get decoded fields as JSON text.
-    follow_connection: a connection whose bytes are wanted in rows of their own.
-    max_packets: the capture ends after so many.
-    want_clients: rows of `clients` before those of `frames`: who each of their connections is of.
+    follow_connection: a connection whose bytes are output as rows.
+    max_packets: the capture ends after so many packets.
+    want_clients: output blocks `clients` before those of `frames`: the client of each connection.
     hash_key: of hash tables, new for each run (`codecs.keyed_hash`); no row depends on it, and it
         is never written.
     """

@@ -1,10 +1,10 @@
-"""Nothing is destroyed by writing: inputs are no outputs, and what is there stays without --force.
+"""Writes outputs without destroying data: never over inputs, over existing files only by --force.
 
-A file is written under a temporary name beside its target and gets its name when it is complete. A
-file that exists is refused unless the user says --force, also if it came meanwhile; what is no
-plain file, such as /dev/null, is never replaced; and an input is refused even with --force, by
-whatever name or link it is given. Folders that a run makes again and again hold a fixed set of
-names: something else in them is somebody else's.
+A file is written under a temporary name in its target's folder and renamed when it is complete. An
+existing target is refused without --force, even if it was created meanwhile; a target that is no
+regular file, such as /dev/null, is never replaced. An input is refused even with --force, under any
+of its names and links. Folders that a run rewrites have a fixed set of names; any other name in
+them is not ours.
 """
 
 import ctypes
@@ -74,11 +74,11 @@ def _is_there(path: Path) -> OutputError:
 
 
 def put(fresh: Path, target: Path, *, is_forced: bool) -> None:
-    """Give a complete file its name.
+    """Rename a complete file to its target.
 
     Raises:
-        OutputError: something of this name came meanwhile, and --force was not given.
-        OSError: it could not be done.
+        OutputError: the target was created meanwhile, and --force was not given.
+        OSError: the rename failed.
     """
     if not is_forced:
         try:
@@ -97,13 +97,13 @@ def put(fresh: Path, target: Path, *, is_forced: bool) -> None:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Let two names stand for each other's file or folder, in one step.
+    """Exchange the files or folders of two names atomically.
 
     Returns:
-        Whether it was done; where the system cannot, nothing was.
+        Whether they were exchanged; False if the system does not support it.
 
     Raises:
-        OSError: it can, and did not.
+        OSError: the exchange failed.
     """
     try:
         rename = ctypes.CDLL(None, use_errno=True).renameat2

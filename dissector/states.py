@@ -1,9 +1,9 @@
-"""What kernels remember between blocks: many arrays, passed to a kernel as one pointer.
+"""State of kernels between blocks: many arrays, passed to a kernel as one pointer.
 
-A tuple of forty arrays costs each function that takes it half a second of compile time, and each
-call two kilobytes of copying. A State passes the address of a short table that says where its
-arrays lie; inside a kernel `state.name` is the array, bundle or named tuple of that name, as fast
-as if it had been passed itself. Arrays that have grown are set with `grow`, between two kernels.
+A tuple of forty arrays costs each function with such a parameter half a second of compile time, and
+each call two kilobytes of copying. A State passes the address of a table of its arrays' addresses;
+inside a kernel `state.name` is the array, bundle or named tuple of that name, as fast as a separate
+argument. Between two kernels `grow` replaces arrays by larger ones.
 """
 
 from copy import deepcopy
@@ -19,7 +19,7 @@ class State:
     """Base of all states; a subclass lists its fields as annotations.
 
     A field is a C-contiguous array of one or two dimensions, a Bundle, or a NamedTuple of these.
-    pointers: int64[], address and shape of every array, read by kernels; stays where it is.
+    pointers: int64[], address and shape of every array, for kernels; its own address is constant.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ()
@@ -39,7 +39,7 @@ class State:
         self._address = self.pointers.ctypes.data
 
     def grow(self, **values: Any) -> None:
-        """Put larger arrays in the place of those of these fields."""
+        """Replace the arrays of these fields by larger ones."""
         is_new = False
         for name, value in values.items():
             assert name in self._fields
@@ -50,7 +50,7 @@ class State:
             self.pointers[:], self._kind = self._described()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """One with arrays of its own: `pointers` says where they lie."""
+        """Copy all arrays; `pointers` must hold the addresses of the copies."""
         return type(self)(**{name: deepcopy(getattr(self, name), memo) for name in self._fields})
 
     def _described(self) -> tuple[list[int], Kind]:

@@ -1,11 +1,11 @@
-"""Secrets in the stream of one direction, which comes in pieces and may have holes.
+"""Finds secrets in the stream of one direction, which arrives in ranges and may have gaps.
 
-What of a stream is hidden is decided here, for all that shows its bytes or writes them. Of a known
-protocol each frame is judged by its protocol (`frame_spans`), and what lies in no frame goes: it
-can be the rest of one. HTTP and TLS are searched as a stream: what a piece begins is seen in the
-next one, and windows overlap by more than any token takes. Of other protocols nothing is known, so
-all goes. Behind a hole, and where a stream begins whose start was not captured, nothing says what
-the bytes belong to: there goes the rest of a frame, and of what is searched the rest of the line.
+This module decides which bytes of a stream are hidden, for all code that shows or writes them. For
+a known protocol, the protocol decides for each frame (`frame_spans`), and bytes outside frames are
+hidden, as they may be the rest of one. HTTP and TLS are searched as a stream: a secret may span
+ranges, and windows overlap by more than the longest token. For other protocols all bytes are
+hidden. After a gap, and at the start of a stream that began before the capture, the context is
+unknown: the rest of a frame is hidden there, and of a searched stream the rest of the line.
 """
 
 from bisect import bisect_left, bisect_right

@@ -1,24 +1,23 @@
 """Bounded tables of facts: hash tables on integer keys, first-in first-out lists, row pools.
 
-Theory. Facts keep what waits (a send for its receipt, a delivery for its ack) as rows of a pool,
-numbered from 0. A *hash table* finds a row by a key of four integers; fewer words are filled up
-with zeros, and one word is best spent on the kind of key, so that one table serves several. Hashes
-are keyed (`codecs.keyed_hash`). Probing is linear and a removed key is filled up by shifting its
-followers back: no tombstones, so a table that lives as long as a tap does not silt up. A *list*
-(`ListHeads` over `ListLinks`) keeps rows in the order in which they came and gives up any of them
-at once. A *chain* is a list whose head is the value of
-a hash table: all rows of one key, oldest first. A *pool* hands out free rows.
+Theory. Pending entries (a send that waits for its receipt, a delivery for its ack) are rows of a
+pool, numbered from 0. A *hash table* maps a key of four integers to a row; unused words are zero,
+and one word should be the kind of key, so that one table serves several. Hashes are keyed
+(`codecs.keyed_hash`). Probing is linear, and removing a key shifts its followers back: without
+tombstones, a table that lives as long as a tap does not fill up. A *list* (`ListHeads` over
+`ListLinks`) keeps rows in order of insertion and removes any of them in constant time. A *chain* is
+a list whose head is the value of a hash table: all rows of one key, oldest first. A *pool*
+allocates free rows.
 
-Kernels never grow anything: before a block the caller makes sure that there is room for all that
-the block could add (`reserved`, `grow_rows`), up to a bound of `limits`, and at the bound the
-kernel gives up an old row first. So no kernel meets a full table. A *memory* is a table of fixed
-size for hints: a new key pushes out the oldest.
+Kernels never grow a table: before a block the caller reserves space for all that the block could
+add (`reserved`, `grow_rows`), up to a bound of `limits`; at the bound the kernel evicts an old row
+first. So no kernel meets a full table. A *memory* is a table of fixed size for hints: a new key
+evicts the oldest.
 
-Every loop ends, whatever the memory holds. A search that takes more than `limits.MAX_PROBES` slots
-is counted, and before the next block the table is made anew under another secret (`reserved`).
-Whoever follows a list or chain does so in a `for` with a bound, a number of `limits` or the rows
-there are, and counts where the bound is hit (`note_cut_walk`). `notice_log.of_limits` makes notices
-of both.
+Every loop ends, whatever the memory contains. A search over more than `limits.MAX_PROBES` slots is
+counted, and before the next block the table is rebuilt under another secret (`reserved`). A walk
+along a list or chain is a `for` with a bound (of `limits`, or the number of rows) that counts when
+the bound is hit (`note_cut_walk`). `notice_log.of_limits` makes notices of both.
 """
 
 from collections.abc import Iterator
@@ -40,9 +39,9 @@ NO_BOUND: Final = 1 << 62
 
 # Indexes into HashTable.counts.
 TAKEN: Final = 0  # slots that are taken
-PROBES: Final = 1  # slots looked at behind the first one of each search
-CROWDED: Final = 2  # searches since the table was made that took more than MAX_PROBES slots
-CROWDED_BEFORE: Final = 3  # and in those that it was made of
+PROBES: Final = 1  # slots probed after the first one of each search
+CROWDED: Final = 2  # searches of more than MAX_PROBES slots since the table was built
+CROWDED_BEFORE: Final = 3  # the same in the tables that it was copied from
 CUT_WALKS: Final = 4  # walks along lists of the same state that ended at their bound
 COUNTS: Final = 5
 
@@ -64,7 +63,7 @@ class HashTable(NamedTuple):
 
 
 class InLists(Protocol):
-    """A bundle whose rows stand in lists: the rows before and after, ABSENT at the ends."""
+    """A bundle whose rows are in lists: the neighbouring rows, ABSENT at the ends."""
 
     next: Int64Array
     previous: Int64Array
@@ -93,17 +92,17 @@ class ListHeads(Records):
     length: Int64Array
 
     def grown(self, lists: int, value: int = ABSENT) -> Self:
-        """A copy with room for `lists` lists; the new ones are empty."""
+        """Return a copy with `lists` lists; the new ones are empty."""
         larger = super().grown(lists, value)
         larger.length[len(self.length) :] = 0
         return larger
 
 
 class Pool(NamedTuple):
-    """Free rows, taken from the end.
+    """A stack of free rows.
 
     rows: int64[capacity].
-    free: int64[1], how many are left.
+    free: int64[1], number of free rows.
     """
 
     rows: Int64Array
@@ -111,10 +110,10 @@ class Pool(NamedTuple):
 
 
 class RecentKeys(NamedTuple):
-    """The last so many keys and a number for each.
+    """The most recent keys, with a number for each.
 
-    table: twice as many slots as keys are kept.
-    ring: int64[capacity, 4], the keys in the order in which they came.
+    table: has twice as many slots as the ring.
+    ring: int64[capacity, 4], the keys in order of insertion.
     counts: int64[2], index of the oldest key in the ring and number of keys.
     """
 
@@ -124,7 +123,7 @@ class RecentKeys(NamedTuple):
 
 
 def new_memory(capacity: int, key: int = 0) -> RecentKeys:
-    """A memory of so many keys, a power of two. key: of its hashes."""
+    """Return an empty memory of `capacity` keys, a power of two. key: of its hashes."""
     return RecentKeys(
         new_hash_table(2 * capacity, key),
         zeros((capacity, KEY_WORDS)),
@@ -133,7 +132,7 @@ def new_memory(capacity: int, key: int = 0) -> RecentKeys:
 
 
 def new_hash_table(slots: int, key: int = 0) -> HashTable:
-    """An empty table; slots is a power of two. key: of its hashes; 0 suits tests."""
+    """Return an empty table; slots: a power of two. key: of its hashes; 0 suits tests."""
     return _empty_table(slots, keyed_hash.new_secret(key))
 
 
@@ -149,9 +148,9 @@ def _empty_table(slots: int, secret: Int64Array) -> HashTable:
 
 
 def reserved(table: HashTable, more: int) -> HashTable:
-    """The table, or a larger copy that `more` further keys fill to half at most.
+    """Return the table, or a larger copy, at most half full after `more` further keys.
 
-    Where a search took too long, the copy has another secret.
+    If a search was crowded, return a copy under another secret.
     """
     slots = len(table.values)
     while 2 * (int(table.counts[TAKEN]) + more) > slots:
@@ -163,7 +162,7 @@ def reserved(table: HashTable, more: int) -> HashTable:
         slots, keyed_hash.following_secret(table.secret) if crowded else table.secret
     )
     _copy_keys(table, other)
-    other.counts[CROWDED] = 0  # whatever copying met: what is searched will tell
+    other.counts[CROWDED] = 0  # searches of copying do not count
     other.counts[PROBES] += table.counts[PROBES]
     other.counts[CROWDED_BEFORE] = table.counts[CROWDED_BEFORE] + crowded
     other.counts[CUT_WALKS] = table.counts[CUT_WALKS]
@@ -171,7 +170,7 @@ def reserved(table: HashTable, more: int) -> HashTable:
 
 
 def hash_tables(memory: Any) -> Iterator[HashTable]:
-    """The hash tables in a state, or in a tuple of arrays."""
+    """Yield the hash tables in a state, or in a tuple of arrays."""
     if isinstance(memory, HashTable):
         yield memory
     elif not isinstance(memory, np.ndarray | Bundle):
@@ -180,24 +179,24 @@ def hash_tables(memory: Any) -> Iterator[HashTable]:
 
 
 def settled(memory: RecentKeys) -> RecentKeys:
-    """The memory, or a copy under another secret where a search took too long."""
+    """Return the memory, or a copy under another secret if a search was crowded."""
     return memory._replace(table=reserved(memory.table, 0))
 
 
 def new_ends(lists: int) -> ListHeads:
-    """Empty lists."""
+    """Return the heads of `lists` empty lists."""
     ends = ListHeads.new(lists, ABSENT)
     ends.length[:] = 0
     return ends
 
 
 def new_pool(capacity: int) -> Pool:
-    """A pool with all rows free; row 0 is handed out first."""
+    """Return a pool with all rows free; row 0 is allocated first."""
     return Pool(np.arange(capacity - 1, -1, -1, dtype=np.int64), np.full(1, capacity, np.int64))
 
 
 def grown_pool(pool: Pool, capacity: int) -> Pool:
-    """A copy with `capacity` rows; the new ones are handed out after the free ones it had."""
+    """Return a copy with `capacity` rows; the new ones are allocated after the old free ones."""
     old = len(pool.rows)
     free = int(pool.free[0])
     added = np.arange(capacity - 1, old - 1, -1, dtype=np.int64)
@@ -208,10 +207,10 @@ def grown_pool(pool: Pool, capacity: int) -> Pool:
 
 
 def grow_rows(state: State, pool: str, more: int, bound: int = NO_BOUND, **fields: int) -> None:
-    """Make `more` rows of a state's pool free, where there are fewer, as far as a bound allows.
+    """Grow a state's pool until `more` rows are free, or up to the bound.
 
     Args:
-        fields: the fields that are as long as the pool, and what their new cells hold.
+        fields: the fields that are as long as the pool, and the value of their new cells.
     """
     before: Pool = getattr(state, pool)
     have = len(before.rows)
@@ -224,13 +223,13 @@ def grow_rows(state: State, pool: str, more: int, bound: int = NO_BOUND, **field
 
 @inlined
 def slot_of(secret: Int64Array, a: int, b: int, c: int, d: int, mask: int) -> int:
-    """Where the search for a key starts."""
+    """Return the slot where the search for a key starts."""
     return keyed_hash.hash_of_words(secret, a, b, c, d) & mask
 
 
 @inlined
 def note_probes(counts: Int64Array, steps: int) -> None:
-    """Count the slots of a search behind the first one; counts: as a table's."""
+    """Count the slots of a search after the first one; counts: of a table."""
     counts[PROBES] += steps
     if steps >= MAX_PROBES:
         counts[CROWDED] += 1
@@ -238,7 +237,7 @@ def note_probes(counts: Int64Array, steps: int) -> None:
 
 @inlined
 def note_cut_walk(table: HashTable) -> None:
-    """Count a walk along a list, of the state whose table this is, that ended at its bound."""
+    """Count a walk along a list of the table's state that ended at its bound."""
     table.counts[CUT_WALKS] += 1
 
 
@@ -252,7 +251,7 @@ def _same(keys: Int64Array, slot: int, a: int, b: int, c: int, d: int) -> bool:
 
 @kernel
 def find_slot(table: HashTable, a: int, b: int, c: int, d: int) -> int:
-    """The slot of a key, or the free slot where it would go."""
+    """Return the slot of a key, or the free slot for it."""
     mask = len(table.values) - 1
     slot = slot_of(table.secret, a, b, c, d, mask)
     if table.values[slot] == ABSENT or _same(table.keys, slot, a, b, c, d):
@@ -267,13 +266,13 @@ def find_slot(table: HashTable, a: int, b: int, c: int, d: int) -> int:
 
 @kernel
 def find(table: HashTable, a: int, b: int, c: int, d: int) -> int:
-    """The row of a key, or ABSENT."""
+    """Return the row of a key, or ABSENT."""
     return int(table.values[find_slot(table, a, b, c, d)])
 
 
 @inlined
 def fill_slot(table: HashTable, slot: int, a: int, b: int, c: int, d: int, value: int) -> None:
-    """Put a key that is not there, with its row, into the free slot that find_slot gave for it."""
+    """Write an absent key and its row to the free slot that `find_slot` returned for it."""
     table.keys[slot, 0] = a
     table.keys[slot, 1] = b
     table.keys[slot, 2] = c
@@ -284,7 +283,7 @@ def fill_slot(table: HashTable, slot: int, a: int, b: int, c: int, d: int, value
 
 @kernel
 def put(table: HashTable, a: int, b: int, c: int, d: int, value: int) -> int:
-    """Set the row (>= 0) of a key; returns the one it had, or ABSENT. Needs a free slot."""
+    """Set the row (>= 0) of a key; return its previous row, or ABSENT. Needs a free slot."""
     slot = find_slot(table, a, b, c, d)
     before = table.values[slot]
     if before == ABSENT:
@@ -296,7 +295,7 @@ def put(table: HashTable, a: int, b: int, c: int, d: int, value: int) -> int:
 
 @kernel
 def remove(table: HashTable, a: int, b: int, c: int, d: int) -> int:
-    """Forget a key; returns the row it had, or ABSENT."""
+    """Remove a key; return its row, or ABSENT."""
     slot = find_slot(table, a, b, c, d)
     before = table.values[slot]
     if before != ABSENT:
@@ -306,7 +305,7 @@ def remove(table: HashTable, a: int, b: int, c: int, d: int) -> int:
 
 @kernel
 def clear_slot(table: HashTable, slot: int) -> None:
-    """Free a taken slot and shift back the keys behind it that it kept from their place."""
+    """Free a slot and shift back the following keys that it displaced."""
     mask = len(table.values) - 1
     hole = slot
     keys = table.keys
@@ -330,7 +329,7 @@ def clear_slot(table: HashTable, slot: int) -> None:
 
 @kernel
 def _copy_keys(table: HashTable, larger: HashTable) -> None:
-    """Put every key of a table into another one."""
+    """Insert every key of a table into another one."""
     keys = table.keys
     for slot in range(len(table.values)):
         if table.values[slot] != ABSENT:
@@ -346,13 +345,13 @@ def _copy_keys(table: HashTable, larger: HashTable) -> None:
 
 @inlined
 def has_room(table: HashTable, more: int) -> bool:
-    """Whether `more` further keys fill no more than half of the slots, for kernels."""
+    """Whether `more` further keys fill at most half of the slots."""
     return bool(2 * (table.counts[TAKEN] + more) <= len(table.values))
 
 
 @inlined
 def allocate_row(pool: Pool) -> int:
-    """A free row, or ABSENT."""
+    """Allocate and return a free row, or ABSENT."""
     left = pool.free[0] - 1
     if left < 0:
         return ABSENT
@@ -362,14 +361,14 @@ def allocate_row(pool: Pool) -> int:
 
 @inlined
 def give_row(pool: Pool, row: int) -> None:
-    """Make a row free that allocate_row gave."""
+    """Free a row that `allocate_row` returned."""
     pool.rows[pool.free[0]] = row
     pool.free[0] += 1
 
 
 @inlined
 def list_insert(ends: HasLists, links: InLists, which: int, before: int, row: int) -> None:
-    """Put a row behind another one of a list, ABSENT: at its beginning; it must be in no list of
+    """Insert a row after row `before` of a list (ABSENT: at the front); it must be in no list of
     these links."""
     after = ends.first[which] if before == ABSENT else links.next[before]
     links.previous[row] = before
@@ -387,13 +386,13 @@ def list_insert(ends: HasLists, links: InLists, which: int, before: int, row: in
 
 @inlined
 def list_append(ends: HasLists, links: InLists, which: int, row: int) -> None:
-    """Put a row at the end of a list; as `list_insert`."""
+    """Append a row to a list; as `list_insert`."""
     list_insert(ends, links, which, ends.last[which], row)
 
 
 @inlined
 def list_unlink(ends: HasLists, links: InLists, which: int, row: int) -> None:
-    """Take a row out of the list it is in."""
+    """Remove a row from its list."""
     before = links.previous[row]
     after = links.next[row]
     if before == ABSENT:
@@ -411,7 +410,7 @@ def list_unlink(ends: HasLists, links: InLists, which: int, row: int) -> None:
 def chain_append(
     table: HashTable, links: ListLinks, a: int, b: int, c: int, d: int, row: int
 ) -> None:
-    """Put a row at the end of the chain of a key. `previous` of a chain's head is its last row."""
+    """Append a row to the chain of a key. `previous` of a chain's head is its last row."""
     slot = find_slot(table, a, b, c, d)
     head = table.values[slot]
     links.next[row] = ABSENT
@@ -429,7 +428,7 @@ def chain_append(
 def chain_unlink(
     table: HashTable, links: ListLinks, a: int, b: int, c: int, d: int, row: int
 ) -> None:
-    """Take a row out of the chain of its key; an empty chain leaves the table."""
+    """Remove a row from the chain of its key; an empty chain's key is removed from the table."""
     slot = find_slot(table, a, b, c, d)
     head = table.values[slot]
     after = links.next[row]
@@ -450,7 +449,7 @@ def chain_unlink(
 
 @kernel
 def remember(memory: RecentKeys, a: int, b: int, c: int, d: int, value: int) -> None:
-    """Keep a number (>= 0) for a key; a new key pushes out the oldest one when all are taken."""
+    """Store a number (>= 0) for a key; a new key evicts the oldest one if the ring is full."""
     ring = memory.ring
     capacity = len(ring)
     slot = find_slot(memory.table, a, b, c, d)

@@ -1,4 +1,4 @@
-"""What both record scans share: interfaces, their state, how far a scan came."""
+"""Types that the pcap and pcapng scans share: interfaces, scan state, progress."""
 
 from typing import Final, NamedTuple
 
@@ -11,37 +11,37 @@ from dissector.jit import inlined
 from dissector.limits import NULL
 from dissector.states import State
 
-# Why a scan came back.
-NEED_DATA: Final = 0  # what is left is no whole record
+# Why a scan returned.
+NEED_DATA: Final = 0  # the remaining bytes are not a whole record
 FULL: Final = 1  # the packet columns are full
 CORRUPT: Final = 2  # `consumed` is the first byte of a damaged record
-BLOCK: Final = 3  # pcapng: `consumed` is the first byte of a block that describes, not a packet
+BLOCK: Final = 3  # pcapng: `consumed` is the first byte of a block other than a packet block
 
 # Numbers in PacketColumns.interface for packets whose interface is not known.
 NO_INTERFACE: Final = -1  # never described in its section
 INTERFACE_LIMIT: Final = -2  # described after limits.MAX_INTERFACES others
 
 # Oddities of packets, by number; their notices.
-CAPTURED_LONGER: Final = 0  # claim more captured bytes than the wire had
-UNUSABLE_TIMES: Final = 1  # of the years beyond those that 64-bit nanoseconds can say
+CAPTURED_LONGER: Final = 0  # captured length above wire length
+UNUSABLE_TIMES: Final = 1  # outside the range of 64-bit nanoseconds
 LONG_FRACTIONS: Final = 2  # the fraction of a second is a second or more
-UNTIMED: Final = 3  # of a kind without a time stamp
+UNTIMED: Final = 3  # of a block type without timestamp
 ODDITY_CODES: Final = ("captured_longer", "unusable_time", "long_fraction", "untimed_packets")
 
 
 class Oddities(Records):
-    """What was odd about packets, a record per oddity: how many, and the number of the first."""
+    """A record per oddity: number of packets, and the packet number of the first."""
 
     packets: Int64Array
     first_packet: Int64Array
 
 
 class ScanState(State):
-    """What scans know of a capture; int64[1] each.
+    """State of the scans of a capture; int64[1] each.
 
     next_packet: number of the packet of row 0.
-    last_ts_ns: of the last packet with a time stamp, NULL before.
-    packet_drops: counted in packet blocks of the old kind.
+    last_ts_ns: of the last packet with a timestamp, NULL before the first.
+    packet_drops: sum of the drop counts of old packet blocks.
     """
 
     next_packet: Int64Array
@@ -51,11 +51,11 @@ class ScanState(State):
 
 
 class ScanProgress(NamedTuple):
-    """How far a scan came.
+    """Progress of a scan.
 
-    rows: packets found.
+    rows: packets written.
     consumed: position after them.
-    status: above.
+    status: why it returned.
     """
 
     rows: int
@@ -68,8 +68,8 @@ class InterfaceColumns(Bundle):
 
     link_type: number of the link layer.
     snaplen: 0 = no limit. A time of u units is `offset_ns + u * multiplier // divisor` ns, or with
-        a shift (units of 2^-shift s) the exact whole nanoseconds of `u * 10^9 / 2^shift`;
-        multiplier 0: no usable time.
+        a shift (units of 2^-shift s) `u * 10^9 / 2^shift` rounded down; multiplier 0: no usable
+        time.
     """
 
     link_type: Int64Array
@@ -81,7 +81,7 @@ class InterfaceColumns(Bundle):
 
 
 def new_scan_state() -> ScanState:
-    """The state before the first packet of a capture."""
+    """Return the state before the first packet of a capture."""
     return ScanState(
         next_packet=np.ones(1, np.int64),
         last_ts_ns=np.full(1, NULL, np.int64),
@@ -92,7 +92,7 @@ def new_scan_state() -> ScanState:
 
 @inlined
 def count_oddity(state: ScanState, oddity: int, row: int) -> None:
-    """One more odd packet; the number of the first is kept."""
+    """Count an odd packet; records the number of the first."""
     oddities = state.oddities
     if oddities.packets[oddity] == 0:
         oddities.first_packet[oddity] = state.next_packet[0] + row
@@ -101,7 +101,7 @@ def count_oddity(state: ScanState, oddity: int, row: int) -> None:
 
 @inlined
 def load32(data: ByteArray, offset: int, is_big_endian: int) -> int:
-    """Four bytes in the byte order of the file, 0 to 2^32-1."""
+    """Load four bytes in the byte order of the file, 0 to 2^32-1."""
     if is_big_endian:
         return be32(data, offset)
     return le32(data, offset)

@@ -1,7 +1,7 @@
-"""The interfaces of a capture, and the pcapng blocks that describe sections and interfaces.
+"""Parses the pcapng blocks of sections and interfaces; numbers the interfaces of a capture.
 
-Interfaces of all sections and files of a capture have numbers of their own, in order of appearance.
-These blocks are few, so that plain Python reads them; the packets go through the compiled scans.
+Interfaces of all sections and files of a capture are numbered in order of appearance. These blocks
+are few, so plain Python parses them; compiled scans parse packets.
 """
 
 import struct
@@ -17,7 +17,7 @@ _BYTE_ORDERS: Final = {
     pcapng.BYTE_ORDER_MAGIC.to_bytes(4, "big"): ">",
     pcapng.BYTE_ORDER_MAGIC.to_bytes(4, "little"): "<",
 }
-_LARGEST_OFFSET_SECONDS: Final = 1 << 33  # further from 1970 than 64-bit nanoseconds reach
+_LARGEST_OFFSET_SECONDS: Final = 1 << 33  # beyond the range of 64-bit nanoseconds
 _MICROSECONDS: Final = 6
 _SECTION_VERSION: Final = 1
 
@@ -27,7 +27,7 @@ class SectionStart(NamedTuple):
 
     order: "<" or ">".
     block_bytes: its length.
-    is_known: whether its version is one we read.
+    is_known: whether we support its version.
     """
 
     order: str
@@ -36,9 +36,9 @@ class SectionStart(NamedTuple):
 
 
 def read_section(block: bytes) -> SectionStart | None:
-    """The section header at the start of some bytes; None if there is no credible one.
+    """Parse the section header at the start of a block; None if it is not credible.
 
-    The bytes may be cut: what is there of the block must then be right.
+    The block may be incomplete; then only the bytes present are checked.
     """
     order = _BYTE_ORDERS.get(block[8:12])
     if order is None:
@@ -53,9 +53,9 @@ def read_section(block: bytes) -> SectionStart | None:
 
 
 class InterfaceTexts(NamedTuple):
-    """What an interface description says in words; empty where it says nothing.
+    """Text options of an interface description; empty if absent.
 
-    capture_filter: the filter that packets had to pass; of one in machine code its bytes.
+    capture_filter: as text, or the bytes of a BPF program in hex.
     """
 
     name: str = ""
@@ -64,7 +64,7 @@ class InterfaceTexts(NamedTuple):
 
 
 def _options(body: bytes, offset: int, order: str) -> Iterator[tuple[int, bytes]]:
-    """Code and value of each option that is whole; ends at the end mark or at the first odd one."""
+    """Yield code and value of each option, up to the end mark or the first incomplete option."""
     while len(body) - offset >= 4:
         code, size = struct.unpack_from(f"{order}HH", body, offset)
         offset += 4
@@ -75,8 +75,8 @@ def _options(body: bytes, offset: int, order: str) -> Iterator[tuple[int, bytes]
 
 
 def add_key_log(held: list[bytes], block: bytes, order: str) -> None:
-    """Hold the TLS key log in a decryption secrets block, as far as it is there, if it is one and
-    there is room beside those that are held."""
+    """Append the TLS key log of a decryption secrets block to `held`, if the block has one and the
+    size limit permits; the log may be incomplete."""
     kind, size = struct.unpack_from(f"{order}II", block.ljust(16, b"\0"), 8)
     if kind == pcapng.TLS_KEY_LOG and sum(map(len, held)) < MAX_HELD_KEY_LOG_BYTES:
         held.append(block[16:-4][:size])
@@ -85,10 +85,10 @@ def add_key_log(held: list[bytes], block: bytes, order: str) -> None:
 class Interfaces:
     """All interfaces of a capture.
 
-    columns: what the scans read, grown as needed.
-    count: how many are described, at most limits.MAX_INTERFACES (further ones have no number, their
+    columns: for the scans, grown as needed.
+    count: number of interfaces, at most limits.MAX_INTERFACES (further ones have no number, their
         packets count `interface_limit`).
-    texts: by number what is said of an interface in words, where anything is.
+    texts: text options by interface number.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Interfaces:
     def add(
         self, link_type: int, snaplen: int, resolution: int = _MICROSECONDS, offset_seconds: int = 0
     ) -> int:
-        """Describe one more interface.
+        """Add an interface.
 
         Args:
             resolution: the if_tsresol byte: a power of ten, or of two with the top bit set.
@@ -115,7 +115,7 @@ class Interfaces:
             self.columns = self.columns.grown(2 * number)
         self.count += 1
         columns = self.columns
-        columns.link_type[number] = link_type & 0xFFFF  # the upper half tells of frame checksums
+        columns.link_type[number] = link_type & 0xFFFF  # the upper half describes frame checksums
         columns.snaplen[number] = snaplen
         multiplier, divisor, shift = _resolution(resolution)
         columns.multiplier[number] = multiplier
@@ -147,7 +147,7 @@ class Interfaces:
         return True
 
     def count_drops(self, block: bytes, order: str, first_interface: int) -> None:
-        """Keep the drop counts of an interface statistics block: totals, so the last one holds.
+        """Store the drop counts of an interface statistics block: totals, so the last one counts.
 
         Args:
             first_interface: number of the first interface of the block's section.
@@ -158,24 +158,24 @@ class Interfaces:
         for code, value in _options(block[:-4], 20, order):
             if code in (OptionCode.DROPPED, OptionCode.OS_DROPPED) and len(value) == 8:
                 (drops,) = struct.unpack(f"{order}Q", value)
-                if drops < 1 << 62:  # all bits set is how some writers say "unknown"
+                if drops < 1 << 62:  # some writers set all bits for "unknown"
                     self._dropped[first_interface + interface_id, code] = drops
 
     def dropped(self) -> dict[int, int]:
-        """Drops by interface, where statistics say anything."""
+        """Return drops by interface number; only of interfaces with statistics."""
         drops: dict[int, int] = {}
         for (number, _), count in self._dropped.items():
             drops[number] = drops.get(number, 0) + count
         return drops
 
     def dropped_from(self, first_interface: int) -> int | None:
-        """Drops at all interfaces from a number on; None if no statistics say anything."""
+        """Return the drops of all interfaces from a number on; None without statistics."""
         drops = [count for (number, _), count in self._dropped.items() if number >= first_interface]
         return sum(drops) if drops else None
 
 
 def _with_text(texts: InterfaceTexts, code: int, value: bytes) -> InterfaceTexts:
-    """The texts, with what one more option says."""
+    """Return the texts with one more option added."""
     if code == OptionCode.COMMENT:
         comment = value.decode(errors="replace")
         return texts._replace(comment=f"{texts.comment}\n{comment}" if texts.comment else comment)
@@ -189,7 +189,7 @@ def _with_text(texts: InterfaceTexts, code: int, value: bytes) -> InterfaceTexts
 
 
 def packet_comments(data: bytes, order: str) -> list[str]:
-    """The comments among the options of a packet block."""
+    """Return the comments in the options of a packet block."""
     return [
         value.decode(errors="replace")
         for code, value in _options(data, 0, order)
@@ -198,7 +198,7 @@ def packet_comments(data: bytes, order: str) -> list[str]:
 
 
 def _resolution(resolution: int) -> tuple[int, int, int]:
-    """What an if_tsresol byte means: multiplier, divisor and shift of InterfaceColumns."""
+    """Convert an if_tsresol byte to multiplier, divisor and shift of InterfaceColumns."""
     if resolution & 0x80:
         shift = resolution & 0x7F
         if shift == 0:

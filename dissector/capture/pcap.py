@@ -1,4 +1,4 @@
-"""The records of a pcap file: microseconds or nanoseconds, either byte order, long headers too."""
+"""Scans the records of a pcap file: µs or ns, either byte order, also modified headers."""
 
 import enum
 import struct
@@ -12,15 +12,15 @@ from dissector.limits import MAX_RECORD_BYTES
 from dissector.packet.columns import PacketColumns
 
 HEADER_BYTES: Final = 24  # of the file, in all formats but Ixia's
-_IXIA_HEADER_BYTES: Final = 28  # which adds the length of all records
+_IXIA_HEADER_BYTES: Final = 28  # its last field is the length of all records
 
-# What a file may claim for one packet whatever its snap length says: writers with large receive
-# offload exceed their own snap length, but not by more than this.
+# Largest credible packet even if the snap length is lower: writers with large receive offload
+# exceed their own snap length, but not by more than this.
 LONGEST_WITHOUT_SNAPLEN: Final = 1 << 20
 
 
 class PcapLayout(NamedTuple):
-    """How the records of one file read.
+    """Record format of one file.
 
     is_big_endian: 0 or 1.
     unit_ns: 1 or 1000, of the time fraction.
@@ -39,8 +39,8 @@ class PcapLayout(NamedTuple):
 
 
 class LengthOrder(enum.IntEnum):
-    """Which of a record's two lengths is that of the captured bytes. The first versions of the
-    format had them the other way round, and version 2.3 was written by programs of both minds."""
+    """Which of a record's two lengths is the captured length. The first versions of the format had
+    the lengths swapped; programs wrote version 2.3 in either order."""
 
     IN_ORDER = 0
     SWAPPED = 1
@@ -53,7 +53,7 @@ _DG_UX: Final = 543  # the major version that the tcpdump of DG/UX writes, lengt
 
 
 class _Variant(NamedTuple):
-    """What a magic number says."""
+    """The format that a magic number identifies."""
 
     is_big_endian: int
     unit_ns: int
@@ -83,17 +83,16 @@ def is_pcap(magic: int) -> bool:
 
 
 def header_bytes(magic: int) -> int:
-    """The length of the header of a file with this magic number."""
+    """Return the header length of a file with this magic number."""
     return _MAGICS[magic].header_bytes
 
 
 class PcapHeader(NamedTuple):
-    """What a file header says.
+    """A parsed file header.
 
-    link_type: with what else stands in that field.
+    link_type: the whole field, flags included.
     snaplen: 0 = none.
-
-    layout: how the records read, their interface left to be filled in.
+    layout: of the records; the caller sets its interface.
     """
 
     link_type: int
@@ -102,7 +101,7 @@ class PcapHeader(NamedTuple):
 
 
 def read_header(head: bytes) -> PcapHeader:
-    """The header at the start of some bytes, at least HEADER_BYTES of a file that `is_pcap`."""
+    """Parse a file header. head: at least HEADER_BYTES of a file that `is_pcap`."""
     variant = _MAGICS[int.from_bytes(head[:4], "big")]
     order = ">" if variant.is_big_endian else "<"
     major, minor, _, _, snaplen, link_type = struct.unpack_from(f"{order}HHIIII", head, 4)
@@ -129,16 +128,16 @@ def scan_pcap(
     packets: PacketColumns,
     state: ScanState,
 ) -> ScanProgress:
-    """Find whole records in data[start:end].
+    """Write the whole records in data[start:end] to packets.
 
     A record that is too long, or whose header is all zeros (a file that was preallocated or lost
-    its end in a crash), is damaged: where the next one begins must be searched for.
+    its end in a crash), is damaged: the caller must search for the next record.
 
     Args:
         packets: written from row 0.
 
     Returns:
-        Rows, the position of the first record not taken, and FULL, CORRUPT or NEED_DATA.
+        Rows, the position of the first record not consumed, and FULL, CORRUPT or NEED_DATA.
     """
     order = layout.is_big_endian
     header_bytes = layout.record_header_bytes

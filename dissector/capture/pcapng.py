@@ -1,8 +1,8 @@
-"""The packets of a pcapng file: blocks of one section, of any time resolution.
+"""Scans the packet blocks of one pcapng section, with any time resolution.
 
-The scan goes over packet blocks and what nobody needs (names, custom and unknown blocks) and comes
-back at blocks that describe: section headers, interfaces and their statistics, and at decryption
-secrets. Those are few and are read by `dissector.capture.interfaces`.
+The scan parses packet blocks and skips names, custom and unknown blocks. It returns at section
+headers, interface descriptions, interface statistics and decryption secrets. These are few;
+`dissector.capture.interfaces` parses them.
 """
 
 import enum
@@ -37,7 +37,7 @@ BLOCK_OVERHEAD_BYTES: Final = 12  # type and length before the body, length agai
 
 
 class OptionCode(enum.IntEnum):
-    """Options, with the block in which they stand."""
+    """Option codes, with the block type that has them."""
 
     END = 0
     COMMENT = 1  # any
@@ -56,12 +56,12 @@ _NO_DROP_COUNT: Final = 0xFFFF
 
 
 class PcapngSection(NamedTuple):
-    """What a scan must know of its section.
+    """A section, for the scan.
 
     is_big_endian: 0 or 1.
-    is_skipped: 1 = of an unknown version, its packets are not read.
+    is_skipped: 1 = its version is unknown, so its packets are skipped.
     first_interface: index of its first interface.
-    interfaces: how many it described so far.
+    interfaces: number described so far.
     """
 
     is_big_endian: int
@@ -71,7 +71,7 @@ class PcapngSection(NamedTuple):
 
 
 class _Packet(NamedTuple):
-    """One packet block. data_offset: from the block's start; units_high -1: it has no time."""
+    """One packet block. data_offset: from the block's start; units_high: -1 without timestamp."""
 
     interface_id: int
     units_high: int
@@ -117,7 +117,7 @@ def _old(data: ByteArray, position: int, order: int, state: ScanState) -> _Packe
 def _simple(
     data: ByteArray, position: int, size: int, section: PcapngSection, interfaces: InterfaceColumns
 ) -> _Packet:
-    """A packet without interface, time and captured length: it belongs to interface 0."""
+    """Parse a simple packet: without timestamp and captured length, of interface 0."""
     wire = columns.load32(data, position + 8, section.is_big_endian)
     captured = min(wire, size - 16)
     if section.interfaces > 0 and section.first_interface < MAX_INTERFACES:
@@ -129,7 +129,7 @@ def _simple(
 
 @kernel
 def time_ns(high: int, low: int, interfaces: InterfaceColumns, interface: int) -> int:
-    """Whole ns of a time in units since 1970, given in two halves; NULL if 64 bits are too few."""
+    """Convert a time in units since 1970, in two 32-bit halves, to ns; NULL on overflow."""
     multiplier: int = interfaces.multiplier[interface]
     if high >= 1 << 31 or multiplier == 0:
         return NULL
@@ -139,8 +139,8 @@ def time_ns(high: int, low: int, interfaces: InterfaceColumns, interface: int) -
         seconds = units >> shift
         if seconds > _LARGEST // 1_000_000_000 - 1:
             return NULL
-        # The fraction has up to 63 bits: its upper 32 and the rest below them are scaled apart,
-        # so that no product leaves 63 bits. Dropping remainders step by step is exact here.
+        # The fraction has up to 63 bits: its upper 32 and the lower rest are scaled separately, so
+        # that no product exceeds 63 bits. Rounding down in each step is exact here.
         fraction = units - (seconds << shift)
         if shift > 32:
             rest = shift - 32
@@ -204,14 +204,14 @@ def scan_pcapng(
     packets: PacketColumns,
     state: ScanState,
 ) -> ScanProgress:
-    """Find whole packet blocks in data, skipping what carries no packet.
+    """Write the whole packet blocks in data to packets; skips unknown block types.
 
     Args:
-        bounds: where in data to start and to end.
+        bounds: start and end in data.
         packets: written from row 0.
 
     Returns:
-        Rows, the position of the first block not taken, and FULL, CORRUPT, NEED_DATA or BLOCK.
+        Rows, the position of the first block not consumed, and FULL, CORRUPT, NEED_DATA or BLOCK.
     """
     order = section.is_big_endian
     row = 0

@@ -1,8 +1,8 @@
-"""CaptureReader: buffers of the files of one capture in, packet columns out. It opens nothing.
+"""CaptureReader converts buffers of the files of one capture to packet columns, without I/O.
 
-A file starts in FORMAT (its first bytes decide) and then is RECORDS; between damage and the next
-place where records are credible (`capture.search`) it is SEARCH. OVER: it is no capture. What was
-found out about the file comes from `finish_file`, what concerns the whole capture from `finish`.
+A file is in state FORMAT until its first bytes are parsed, then in RECORDS; after damage it is in
+SEARCH until credible records follow (`capture.search`). OVER: the rest of the file is ignored.
+`finish_file` returns the facts of a file, `finish` the notices of the whole capture.
 """
 
 import struct
@@ -26,14 +26,14 @@ from dissector.packet.columns import PacketColumns
 PCAP: Final = "pcap"
 PCAPNG: Final = "pcapng"
 LIVE: Final = "live"  # packets of a network interface
-HEAD_BYTES: Final = 12  # enough to tell the format
+HEAD_BYTES: Final = 12  # enough to identify the format
 _LEAP, _LEAP_NS = notice_of("clock_unsteady").kind, UNSTEADY_CLOCK_MS * 1_000_000
 _LONGEST_HEADER: Final = 28  # of a pcap file
 _FORMAT, _RECORDS, _SEARCH, _OVER = range(4)
 
 
 def capture_format(head: bytes) -> str | None:
-    """PCAP or PCAPNG by the first bytes of a file (HEAD_BYTES of them), or None."""
+    """Return PCAP, PCAPNG or None by the first HEAD_BYTES of a file."""
     if is_pcap(int.from_bytes(head[:4], "big")) and len(head) >= 4:
         return PCAP
     if head[:4] == b"\n\r\r\n" and read_section(head[:HEAD_BYTES]) is not None:
@@ -42,11 +42,11 @@ def capture_format(head: bytes) -> str | None:
 
 
 class Scan(NamedTuple):
-    """What one feed gave.
+    """Result of one feed.
 
-    rows: packets in `CaptureReader.packets`; first_packet: number of the first of them in the
-    capture; consumed: position in the buffer after all of them; is_more: feed again at once from
-    `consumed` (otherwise more bytes are needed, or the file is through).
+    rows: packets in `CaptureReader.packets`; first_packet: packet number of row 0 in the capture;
+    consumed: position in the buffer after the last packet; is_more: feed again at once from
+    `consumed` (false: more bytes are needed, or the file has ended).
     """
 
     rows: int
@@ -56,18 +56,18 @@ class Scan(NamedTuple):
 
 
 class ReadProblem(NamedTuple):
-    """Something wrong with a file. code: a notice; offset: byte in the (uncompressed) file."""
+    """A defect of a file. code: of a notice; offset: byte in the (uncompressed) file."""
 
     code: str
     offset: int
 
 
 class FileFacts(NamedTuple):
-    """What the records of one file told; None where there is nothing to tell.
+    """Facts from the records of one file; None if unknown.
 
-    packets: records of the file; first_packet: the capture's number of the first; link_types: in
-    order of appearance; snaplen: smallest of its interfaces; first_ts_ns, last_ts_ns: earliest and
-    latest time; clock_steps: packets earlier than the one before, also across a file's border.
+    packets: number of records; first_packet: packet number of the first in the capture; link_types:
+    in order of appearance; snaplen: smallest of its interfaces; first_ts_ns, last_ts_ns: earliest
+    and latest time; clock_steps: packets earlier than their predecessor, also in the file before.
     """
 
     format: str | None
@@ -84,25 +84,23 @@ class FileFacts(NamedTuple):
 
 
 class _File:
-    """What is known of the file being read."""
+    """State of the file that is being read."""
 
     def __init__(self, index: int, first_packet: int, first_interface: int, drops: int) -> None:
         self.index = index
         self.first_packet = first_packet
         self.first_interface = first_interface
         self.drops_before = drops
-        self.drops_reported = 0  # of those that interface statistics say, in parts that ended
+        self.drops_reported = 0  # by interface statistics, in parts that `split_file` ended
         self.format: str | None = None
         self.phase = _FORMAT
         self.offset = 0  # of the next byte to be fed
         self.damaged_at = 0
-        self.packets_end = 0  # where the last packet ended, as the search for the next one counts
+        self.packets_end = 0  # offset after the last packet
         self.layout: PcapLayout | None = None
         self.section: PcapngSection | None = None
-        self.lost_section: PcapngSection | None = (
-            None  # the one in which damage is searched through
-        )
-        self.is_resumed = False  # this section goes on behind damage
+        self.lost_section: PcapngSection | None = None  # the damaged one, during SEARCH
+        self.is_resumed = False  # this section continues after damage
         self.first_ts_ns: int | None = None
         self.last_ts_ns: int | None = None
         self.clock_steps = 0
@@ -110,14 +108,14 @@ class _File:
 
 
 class CaptureReader:
-    """Reads the files of one capture in order: start_file, feed until through, finish_file, finish.
+    """Reads the files of one capture in order: start_file, feed repeatedly, finish_file, finish.
 
     packets: the columns that feed fills, valid until the next feed. interfaces: all so far;
-    without_timestamp: packets without a time, in whose place stands that of the packet before.
+    without_timestamp: packets without a time, which have that of the packet before.
     next_packet: number of the next packet, from 1. notices: so far, in order.
-    key_logs: secrets before the packets of the last feed; whoever takes them clears the list.
-    may_hold_keys: a file was of a format that has a place for them.
-    max_packets: with so many, at least 1, the capture `is_full`, and is fed no more.
+    key_logs: secrets before the packets of the last feed; the caller clears the list.
+    may_hold_keys: a file has a format that can contain key logs.
+    max_packets: limit, at least 1; then the capture `is_full`, and must not be fed.
     """
 
     def __init__(self, block_rows: int = PACKET_BLOCK_ROWS, max_packets: int | None = None) -> None:
@@ -139,13 +137,13 @@ class CaptureReader:
         self._file = _File(0, 1, 0, 0)
 
     def start_file(self) -> None:
-        """Begin the next file of the capture."""
+        """Start the next file of the capture."""
         drops = int(self._state.packet_drops[0])
         self._file = _File(self._files, self.next_packet, self.interfaces.count, drops)
         self._files += 1
 
     def feed(self, data: ByteArray, start: int, end: int, is_last: bool) -> Scan:
-        """Read packets from data[start:end], the bytes of the file from where the last feed ended.
+        """Read packets from data[start:end], the file's bytes after those that were consumed.
 
         Args:
             is_last: the file ends at `end`.
@@ -189,9 +187,9 @@ class CaptureReader:
         return Scan(rows, first_packet, position, is_more)
 
     def _is_without_packets(self, rows: int, position: int) -> bool:
-        """Whether no packet has come for too long; notes where the last of these rows ended.
+        """Whether MAX_PACKETLESS_BYTES passed without a packet; records the end of the last row.
 
-        It depends on the places of packets alone, not on how the file was cut into buffers.
+        Depends on the offsets of packets alone, not on the buffer sizes.
         """
         file = self._file
         if file.phase == _OVER:
@@ -207,16 +205,16 @@ class CaptureReader:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is taken from the file."""
+        """Whether the rest of the file is ignored."""
         return self._file.phase == _OVER
 
     def start_live(self) -> None:
-        """What began is no file but a live capture: `count_packets` is told of its packets."""
+        """Mark the started file as a live capture, whose packets `count_packets` numbers."""
         self._file.format = LIVE
         self._file.phase = _OVER
 
     def count_packets(self, times_ns: Int64Array) -> int:
-        """Number packets that a driver found itself, from their times; gives the first number."""
+        """Number packets that a driver received, from their times; return the first number."""
         first_packet = self.next_packet
         if len(times_ns):
             self._note_times(times_ns, self.without_timestamp.fill(times_ns, first_packet))
@@ -224,7 +222,7 @@ class CaptureReader:
         return first_packet
 
     def split_file(self) -> FileFacts:
-        """The facts about the file so far; what follows in it counts as a file of its own."""
+        """Return the facts of the file so far; the rest of it counts as another file."""
         facts = self.finish_file()
         file = self._file
         file.first_packet = self.next_packet
@@ -236,7 +234,7 @@ class CaptureReader:
         return facts
 
     def finish_file(self) -> FileFacts:
-        """The facts about the file that was just read."""
+        """Return the facts of the file that was read."""
         file = self._file
         first, count = file.first_interface, self.interfaces.count
         columns = self.interfaces.columns
@@ -266,9 +264,9 @@ class CaptureReader:
         )
 
     def comments(self, data: ByteArray, row: int) -> list[str]:
-        """The comments of one of the packets that the last feed gave, from the buffer it was given.
+        """Return the comments of a packet of the last feed. data: the buffer of that feed.
 
-        Only packet blocks of pcapng have any.
+        Only packet blocks of pcapng have comments.
         """
         section = self._file.section
         at = int(self.packets.offset[row]) - pcapng.PACKET_OFFSET
@@ -276,7 +274,7 @@ class CaptureReader:
             return []
         order = ">" if section.is_big_endian else "<"
         kind, size = struct.unpack(f"{order}II", data[at : at + 8].tobytes())
-        # A simple packet's bytes begin earlier in its block: then this is inside another one.
+        # A simple packet's data starts earlier in its block: then `at` is inside another block.
         captured = int(self.packets.captured_bytes[row])
         if (
             kind not in (BlockType.ENHANCED_PACKET, BlockType.OLD_PACKET)
@@ -294,7 +292,7 @@ class CaptureReader:
         return any(texts.capture_filter for texts in known if texts is not None)
 
     def finish(self) -> list[Notice]:
-        """All notices of the capture, those that concern it as a whole last."""
+        """Return all notices of the capture, those of the whole capture last."""
         if self.clock_steps:
             kind = _LEAP if self._largest_step.value >= _LEAP_NS else self._largest_step.kind
             self.notices.append(self._largest_step._replace(kind=kind, value2=self.clock_steps))
@@ -325,7 +323,7 @@ class CaptureReader:
         )
 
     def _read_format(self, data: ByteArray, position: int, end: int) -> tuple[int, bool]:
-        """Read the file header; returns the position after it and whether it was all there."""
+        """Parse the file header; return the position after it and whether it was complete."""
         file = self._file
         file.format = capture_format(data[position : min(end, position + HEAD_BYTES)].tobytes())
         if file.format == PCAPNG:
@@ -348,7 +346,7 @@ class CaptureReader:
         return position + size, True
 
     def _scan(self, data: ByteArray, position: int, end: int) -> tuple[int, int, bool]:
-        """Call the compiled scan once, and do what it leaves to Python."""
+        """Call the compiled scan once, and handle the status that it returns."""
         file = self._file
         self._state.next_packet[0] = self.next_packet
         if file.layout is not None:
@@ -367,7 +365,7 @@ class CaptureReader:
         done = pcapng.scan_pcapng(
             data, (position, end), file.section, self.interfaces.columns, self.packets, self._state
         )
-        # What stands before this block is over with first: notices name the byte where it begins.
+        # Return earlier rows first, so that the file offset of a notice is this block's start.
         if done.rows == 0 and done.consumed == position:
             if done.status == capture_columns.CORRUPT:
                 return (0, *self._start_search(position))
@@ -382,7 +380,7 @@ class CaptureReader:
     def _read_block(
         self, data: ByteArray, position: int, end: int, section: PcapngSection
     ) -> tuple[int, bool]:
-        """Read a block that describes; returns the position after it and whether to go on."""
+        """Parse a block other than a packet; return the position after it and whether to go on."""
         file = self._file
         order = ">" if section.is_big_endian else "<"
         kind, size = struct.unpack(f"{order}II", data[position : position + 8].tobytes())
@@ -390,7 +388,7 @@ class CaptureReader:
             return self._start_section(data, position, end)
         block = data[position : position + size].tobytes()
         if kind == BlockType.INTERFACE_DESCRIPTION and file.is_resumed:
-            # Whether one was lost before it is not known, so neither is its number.
+            # The damage may have removed an earlier description, so the number is unknown.
             self._add_problem("skipped_section", file.offset)
             file.section = section._replace(is_skipped=1)
         elif kind == BlockType.INTERFACE_DESCRIPTION:
@@ -404,7 +402,7 @@ class CaptureReader:
         return position + size, True
 
     def _start_section(self, data: ByteArray, position: int, end: int) -> tuple[int, bool]:
-        """Read a section header: it sets the byte order, and interfaces are numbered anew."""
+        """Parse a section header: it sets the byte order and restarts interface numbering."""
         file = self._file
         if end - position < pcapng.SHORTEST_SECTION_BYTES:
             return position, False
@@ -425,7 +423,7 @@ class CaptureReader:
         return after, True
 
     def _start_search(self, position: int) -> tuple[int, bool]:
-        """Begin to search behind a damaged record for where records are credible again."""
+        """Start the search for credible records after a damaged one."""
         file = self._file
         file.phase = _SEARCH
         file.lost_section, file.section = file.section, None
@@ -434,7 +432,7 @@ class CaptureReader:
         return position, True
 
     def _search(self, data: ByteArray, position: int, end: int, is_last: bool) -> tuple[int, bool]:
-        """Look for credible records; returns where to go on and whether they are there."""
+        """Search for credible records; return the next position and whether records follow."""
         file = self._file
         here = position + int(file.offset == file.damaged_at)
         place = self._next_place(data, min(here, end), end, is_last)
@@ -450,7 +448,7 @@ class CaptureReader:
         return place.position, True
 
     def _next_place(self, data: ByteArray, position: int, end: int, is_last: bool) -> SearchResult:
-        """The next place from which records can be read."""
+        """Return the next position from which records are credible."""
         file = self._file
         bounds = position, end
         if file.layout is None:
@@ -463,8 +461,8 @@ class CaptureReader:
         return place
 
     def _is_cut_only(self, data: ByteArray, position: int, end: int) -> bool:
-        """Whether the record that the end of the file cuts is what it seems: a length that was
-        damaged swallows what follows, and records are found in there."""
+        """Whether the last record is only cut by the end of the file. If credible records follow
+        inside it, its length is damaged."""
         file = self._file
         if file.phase != _RECORDS or (file.layout is None and file.section is None):
             return True
@@ -472,7 +470,7 @@ class CaptureReader:
         return self._next_place(data, position + 1, end, True).answer == NOT_HERE
 
     def _note_times(self, times: Int64Array, is_timed: np.ndarray) -> None:
-        """Note the earliest and latest time of the packets just read, and steps back in time."""
+        """Update earliest and latest time by the packets just read, and count clock steps."""
         file = self._file
         known = times if is_timed.all() else times[is_timed]
         if not len(known):
@@ -481,7 +479,7 @@ class CaptureReader:
         file.first_ts_ns = min(earliest, latest if file.first_ts_ns is None else file.first_ts_ns)
         file.last_ts_ns = max(latest, earliest if file.last_ts_ns is None else file.last_ts_ns)
         if self._previous_ts_ns is None:
-            # What has no time before the first time is not before it.
+            # Packets before the first timestamp are no clock step.
             times = times[int(is_timed.argmax()) :]
             self._previous_ts_ns = int(times[0])
         steps = -np.diff(times, prepend=np.int64(self._previous_ts_ns))

@@ -1,10 +1,9 @@
-"""Where reading goes on behind damage: the next place from which records follow one another.
+"""Search for the next position after damage from which records follow one another.
 
-Records of pcap have no mark, blocks of pcapng outside a section header neither. What they have is a
-header that is credible only here and there, and a length that leads to the next one. A place counts
-when several in a row are credible, or when a shorter row leads exactly to the end of the file. The
-answer is the same however the bytes are cut into buffers: a place that cannot be judged yet waits
-for more bytes.
+pcap records have no magic number, nor do pcapng blocks other than section headers. But random bytes
+are rarely a credible header, and a length leads to the next header. A position is accepted if
+several consecutive headers are credible, or fewer that lead exactly to the end of the file. The
+result does not depend on buffer sizes: an undecided position waits for more bytes.
 """
 
 from typing import Final, NamedTuple
@@ -18,21 +17,21 @@ from dissector.codecs.integers import be32, le64
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 
-# What a search says of a place.
+# Results of a search.
 NOT_HERE: Final = 0
 HERE: Final = 1
 UNDECIDED: Final = 2  # more bytes are needed
 
-_CONFIRMING: Final = 4  # credible records in a row: 16 bytes each that chance does not give
-_DAY_SECONDS: Final = 86_400  # neighbours in a capture are closer in time
+_CONFIRMING: Final = 4  # consecutive credible records, each with a header of 16 bytes
+_DAY_SECONDS: Final = 86_400  # larger time differences of neighbours are not credible
 _CONFIRMING_BLOCKS: Final = 3
-_LONGEST_BLOCK: Final = LONGEST_WITHOUT_SNAPLEN + 4096  # of those that a search believes in
+_LONGEST_BLOCK: Final = LONGEST_WITHOUT_SNAPLEN + 4096  # longest credible block
 _SWAPPED_ORDER_MAGIC: Final = 0x4D3C2B1A
 _PACKET_KINDS: Final = (BlockType.OLD_PACKET, BlockType.SIMPLE_PACKET, BlockType.ENHANCED_PACKET)
 
 
 class SearchResult(NamedTuple):
-    """position: of what was found, or from where bytes are still needed; answer: see above."""
+    """position: of the records, or from which bytes are still needed; answer: see above."""
 
     position: int
     answer: int
@@ -42,7 +41,8 @@ class SearchResult(NamedTuple):
 def _record_bytes(
     data: ByteArray, position: int, layout: PcapLayout, last_seconds: int
 ) -> tuple[int, int]:
-    """Bytes of the record at a place, header included (-1: not credible), and its second."""
+    """Return the size of the record at a position, header included (-1: not credible), and its
+    time in s."""
     order = layout.is_big_endian
     seconds = load32(data, position, order)
     fraction = load32(data, position + 4, order)
@@ -91,15 +91,15 @@ def _records_here(
 def find_records(
     data: ByteArray, bounds: tuple[int, int], layout: PcapLayout, last_seconds: int, is_last: int
 ) -> SearchResult:
-    """Find the first place in data from which records of a pcap file follow one another.
+    """Find the first position in data from which pcap records follow one another.
 
     Args:
-        bounds: where in data to start and to end; is_last: 1 = the file ends there.
+        bounds: start and end in data; is_last: 1 = the file ends there.
         last_seconds: time of the last good record, NULL if there was none.
     """
     position, end = bounds
     while position < end:
-        # A record that was no bytes long on the wire is not credible: zeros are leapt over.
+        # A record of wire length 0 is not credible: skip zeros.
         while end - position >= 24 and le64(data, position + 8) | le64(data, position + 16) == 0:
             position += 8
         answer = _records_here(data, (position, end), layout, last_seconds, is_last)
@@ -111,7 +111,7 @@ def find_records(
 
 @inlined
 def _block_bytes(data: ByteArray, position: int, left: int, order: int) -> int:
-    """Length of the block at a place, 0 if more bytes are needed to say, -1 if none is credible."""
+    """Return the size of the block at a position, 0 if undecided, -1 if not credible."""
     if left < 8:
         return 0
     if load32(data, position, order) == BlockType.SECTION_HEADER:
@@ -133,7 +133,7 @@ def _block_bytes(data: ByteArray, position: int, left: int, order: int) -> int:
 
 @inlined
 def _blocks_here(data: ByteArray, bounds: tuple[int, int], order: int, is_last: int) -> int:
-    """Whether blocks follow one another from bounds[0] on, packets among them or a new section."""
+    """Whether blocks follow one another from bounds[0] on, with a packet or a section header."""
     position, end = bounds
     has_packet = 0
     for _ in range(_CONFIRMING_BLOCKS):
@@ -157,16 +157,16 @@ def _blocks_here(data: ByteArray, bounds: tuple[int, int], order: int, is_last: 
 
 @kernel
 def find_blocks(data: ByteArray, bounds: tuple[int, int], order: int, is_last: int) -> SearchResult:
-    """Find the first place in data where a section begins, or blocks of the running one go on.
+    """Find the first position in data of a section header, or of blocks of the current section.
 
     Args:
-        bounds: where in data to start and to end; is_last: 1 = the file ends there.
-        order: 1 if the running section is big-endian, 0 if little-endian, -1 if there is none: then
-            only a section header counts.
+        bounds: start and end in data; is_last: 1 = the file ends there.
+        order: 1 if the current section is big-endian, 0 if little-endian, -1 without a section:
+            then only a section header is accepted.
     """
     position, end = bounds
     while position < end:
-        # Nor is a block of no bytes, whatever its kind is.
+        # A block of size 0 is not credible either: skip zeros.
         while end - position >= 16 and le64(data, position) | le64(data, position + 8) == 0:
             position += 8
         is_section = end - position < 4 or load32(data, position, 0) == BlockType.SECTION_HEADER

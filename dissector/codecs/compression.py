@@ -1,10 +1,9 @@
 """The four codecs of Pulsar entries, each bounded by the size that the entry announces.
 
 LZ4 is a bare block, Snappy a bare block with its length in front, ZLIB an RFC 1950 stream and ZSTD
-a frame. The producer says the uncompressed size in the entry's metadata, nothing else frames the
-block. Java ends its ZLIB streams with a flush and never finishes them: no last block, no checksum;
-so a stream counts as good when it yields exactly the announced size. Bad input is a result with a
-reason, never an exception.
+a frame. Only the entry's metadata has the uncompressed size. Java ends its ZLIB streams with a
+flush and never finishes them: no last block, no checksum; so a stream is good if it yields exactly
+the announced size. Bad input gives a result with a reason, never an exception.
 """
 
 import enum
@@ -33,7 +32,7 @@ class Codec(enum.IntEnum):
 
 
 class UnpackResult(enum.IntEnum):
-    """Why an entry was not opened: the number that its notice shows."""
+    """Why an entry was not uncompressed: the number in its notice."""
 
     OPENED = 0
     UNKNOWN_CODEC = 1
@@ -50,8 +49,8 @@ Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
 class Unpacked(NamedTuple):
     """An entry's bytes, uncompressed.
 
-    data: uint8[], a buffer whose first `size` bytes count; it is used again for the next entry.
-    problem: OPENED, or why there is nothing.
+    data: uint8[], a buffer whose first `size` bytes are valid; reused for the next entry.
+    problem: OPENED, or the reason of the failure.
     """
 
     data: ByteArray
@@ -90,10 +89,10 @@ def _snappy(packed: ByteArray, output: ByteArray) -> int:
 
 
 class Budget:
-    """What all entries of a capture together may unpack to: a ratio to what was packed.
+    """Limit of the uncompressed size of all entries of a capture, relative to the packed size.
 
-    A single entry may be a hundred thousand times as large as what was on the wire, and a capture
-    of many such entries would hold a run for hours.
+    One entry may expand a hundred thousand times; a capture of many such entries would occupy a run
+    for hours.
     """
 
     def __init__(self, free: int = FREE_UNPACKED_BYTES, ratio: int = MAX_UNPACKED_RATIO) -> None:
@@ -102,7 +101,7 @@ class Budget:
         self._ratio = ratio
 
     def allowance(self, packed: int) -> int:
-        """What so many packed bytes may become."""
+        """Return the permitted uncompressed size of so many packed bytes."""
         return self._grown(self._left, packed)
 
     def _grown(self, left: int, packed: int) -> int:
@@ -110,11 +109,11 @@ class Budget:
         return min(left + self._ratio * packed, max(left, self._free))
 
     def spend(self, packed: int, size: int) -> bool:
-        """Whether so many packed bytes may become `size` ones; what may is spent."""
+        """Whether so many packed bytes may expand to `size`; if so, charge the budget."""
         return self.spend_each((packed,), (size,))[0]
 
     def spend_each(self, packed: Sequence[int], sizes: Sequence[int]) -> list[bool]:
-        """The same for one entry after the other."""
+        """Apply `spend` to entries in order."""
         may = []
         left = self._left
         for earned, size in zip(packed, sizes, strict=True):
@@ -127,9 +126,9 @@ class Budget:
 
 
 class Decompressor:
-    """Opens entries into one buffer, each anew or several behind one another.
+    """Uncompresses entries to one buffer, singly or several consecutively.
 
-    buffer: uint8[], which `reserve` and `open` may replace by a larger one.
+    buffer: uint8[]; `reserve` and `open` may replace it by a larger one.
     """
 
     def __init__(self, max_bytes: int = MAX_ENTRY_BYTES, budget: Budget | None = None) -> None:
@@ -145,7 +144,7 @@ class Decompressor:
         }
 
     def reserve(self, size: int) -> None:
-        """Make room for so many bytes; what was opened before is gone."""
+        """Ensure a buffer of so many bytes; discards its contents."""
         if size + _SPARE_BYTES > len(self.buffer):
             capacity = max(size, min(2 * size, self._max_bytes))
             self.buffer = np.zeros(capacity + _SPARE_BYTES, np.uint8)
@@ -154,8 +153,8 @@ class Decompressor:
         """Uncompress one entry.
 
         Args:
-            codec: CompressionType; packed: the payload as it was on the wire; size: bytes that it
-                is announced to hold.
+            codec: CompressionType; packed: the payload as on the wire; size: announced
+                uncompressed size.
         """
         if 0 <= size <= self._max_bytes:
             self.reserve(size)
@@ -169,13 +168,13 @@ class Decompressor:
     def open_each(
         self, entries: PackedEntries, count: int, sources: Sources
     ) -> list[tuple[int, UnpackResult]]:
-        """Uncompress entries behind one another, for which room was reserved.
+        """Uncompress entries consecutively to the reserved buffer.
 
         Args:
-            entries: their `at` is filled. count: how many there are.
+            entries: their `at` is written. count: number of entries.
 
         Returns:
-            The indexes of those that are not opened, and why.
+            The indexes of failed entries, and the reasons.
         """
         codecs, sizes = entries.codec[:count], entries.size[:count]
         is_tried = (sizes > 0) & (sizes <= self._max_bytes)

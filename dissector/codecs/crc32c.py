@@ -1,9 +1,9 @@
 """CRC32C (Castagnoli) over bytes of a buffer, callable from kernels.
 
-Where the processor has an instruction for it, eight bytes cost one instruction, and long inputs
-run as three independent chains, because each instruction waits for the one before it; the chains
-are joined by a table that advances a checksum over a fixed number of zero bytes. Elsewhere eight
-table look-ups do the same eight bytes.
+If the processor has an instruction for it, eight bytes cost one instruction. Long inputs use three
+independent chains, as each instruction waits for its predecessor; a table that advances a checksum
+over a fixed number of zero bytes joins the chains. Other processors need eight table look-ups per
+eight bytes.
 """
 
 import functools

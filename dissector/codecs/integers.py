@@ -1,8 +1,8 @@
-"""Integers out of bytes: the only way in which kernels read a buffer.
+"""Loads integers from bytes: the only way in which kernels read a buffer.
 
-Every load returns a signed 64-bit number (a plain int where kernels run uncompiled), so that
-compiled and plain runs agree. No load looks beyond the bytes it names; the caller has compared
-offset and width with the end of the buffer before.
+Every load returns a signed 64-bit number (an int if kernels run uncompiled), so that compiled and
+uncompiled runs agree. A load reads only its own bytes; the caller must first compare offset and
+width with the end of the buffer.
 """
 
 from typing import Final, NamedTuple
@@ -120,10 +120,10 @@ else:
 
 
 def _plain(data: ByteArray, offset: int, width: int, order: str) -> int:
-    """An unsigned number of `width` bytes.
+    """Load an unsigned number of `width` bytes.
 
     Raises:
-        IndexError: the bytes are not all there; a kernel that gets here forgot to compare.
+        IndexError: bytes are missing: the calling kernel lacks a comparison.
     """
     if not 0 <= offset <= len(data) - width:
         raise IndexError(f"{width} bytes at {offset} of {len(data)}")
@@ -166,7 +166,7 @@ def varint(data: ByteArray, offset: int, end: int) -> Varint:
 
 @inlined
 def decimal(data: ByteArray, at: int, end: int) -> Varint:
-    """Digits with an optional minus sign: their value, and the offset behind them; -1 if none."""
+    """Parse digits with an optional minus sign: value and offset after them; -1 if none."""
     position = at
     is_negative = position < end and byte(data, position) == 0x2D
     if is_negative:

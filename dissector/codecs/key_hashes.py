@@ -1,6 +1,6 @@
-"""The hash of message keys by which brokers choose consumers, and clients partitions.
+"""The hash of message keys by which brokers select consumers, and clients select partitions.
 
-It is shown as Pulsar's programs have it, without the sign: 31 bits.
+It has 31 bits, without the sign, as in Pulsar's programs.
 """
 
 from typing import Final
@@ -74,7 +74,7 @@ def _digit(letter: int) -> int:
 
 @kernel
 def murmur3_of_base64(data: ByteArray, at: int, size: int) -> int:
-    """Murmur3 of the bytes that Base64 text stands for, with or without padding; NULL of other
+    """Return Murmur3 of the bytes that Base64 text encodes, with or without padding; NULL for other
     text."""
     end = at + size
     for _ in range(2):

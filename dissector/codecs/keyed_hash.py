@@ -1,8 +1,8 @@
-"""Keyed hashes of integers and of bytes: whoever sends packets cannot choose keys that collide.
+"""Keyed hashes of integers and of bytes: a sender of packets cannot choose keys that collide.
 
-Theory. With a hash that is known, anybody works out ids that all belong into one slot of a table,
-and every search there becomes as long as the table. So hashes have a secret, drawn for each run
-(`options.Options.hash_key`), which nothing that is written tells.
+Theory. With a known hash, an attacker can compute ids that all map to one slot of a table, and
+every search there becomes as long as the table. So hashes have a secret, random for each run
+(`options.Options.hash_key`), which no output reveals.
 
 Integers: Multilinear-HM (Lemire and Kaser, 2014). Each word is cut in halves of 32 bits, a number
 of the secret is added to each, the two sums are multiplied, and products are added up modulo 2^64;
@@ -12,8 +12,8 @@ wait for each other. A last, fixed mix keeps ids that count up from standing in 
 
 Bytes: SipHash-1-3, see `siphash`.
 
-Where keys stand, and so what is found in which order in memory, differs from run to run; rows never
-do. So nothing may go through a table slot by slot and keep that order.
+The slots of keys, and so their order in memory, differ from run to run; rows never do. So no code
+may iterate over a table's slots and keep that order.
 """
 
 from hashlib import blake2b
@@ -43,7 +43,7 @@ def new_secret(key: int) -> Int64Array:
 
 
 def following_secret(secret: Int64Array) -> Int64Array:
-    """Another secret, for a table in which the one before put too much into one place."""
+    """Return another secret, for a table in which the previous one crowded a slot."""
     return _words(blake2b(secret.tobytes(), digest_size=HASH_KEY_BITS // 8).digest())
 
 
@@ -89,5 +89,5 @@ def hash_of_bytes(secret: Int64Array, data: ByteArray, start: int, end: int) -> 
 
 @inlined
 def hash_of_row(secret: Int64Array, before: int, rows: Int64Array, row: int) -> int:
-    """A hash of one row of a matrix behind another hash, 64 bits, signed: it may stand for both."""
+    """Hash one row of a matrix together with another hash, 64 bits, signed."""
     return short_siphash_of_row(secret[_BYTES_LOW], secret[_BYTES_HIGH] ^ before, rows, row)

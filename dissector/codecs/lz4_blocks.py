@@ -1,8 +1,8 @@
-"""Kernel: many LZ4 blocks opened in one call.
+"""Kernel that uncompresses many LZ4 blocks in one call.
 
-A call of a library costs more than opening the few hundred bytes of a usual entry. Blocks are taken
-by the rules of LZ4's own decoder, so what is opened here is opened there, to the same bytes; one
-that breaks them, or holds more or less than was announced, is left for the library to say why.
+A library call costs more than uncompressing the few hundred bytes of a usual entry. The kernel
+accepts only blocks that LZ4's own decoder accepts, and outputs the same bytes. A block that is
+invalid, or differs from the announced size, is left to the library, which reports the reason.
 """
 
 from typing import Final
@@ -21,13 +21,13 @@ _WORD: Final = 8
 
 
 class PackedEntries(Bundle):
-    """Compressed entries that are opened behind one another.
+    """Compressed entries that are uncompressed consecutively.
 
     row: the caller's number.
     codec: its CompressionType.
-    source, offset, length: where it lies.
-    size: bytes that it is announced to hold.
-    at: where the uncompressed bytes begin, -1 where they could not be had.
+    source, offset, length: position of the compressed bytes.
+    size: announced uncompressed size.
+    at: offset of the uncompressed bytes, -1 if it failed.
     """
 
     row: Int64Array
@@ -41,7 +41,7 @@ class PackedEntries(Bundle):
 
 @inlined
 def _copy(data: ByteArray, at: int, out: ByteArray, to: int, count: int) -> None:
-    """Copy bytes, eight at a time; within one array they begin at least eight before."""
+    """Copy bytes, eight at a time; within one array the source is at least eight bytes earlier."""
     done = 0
     while done + _WORD <= count:
         word = le64(data, at + done)
@@ -55,7 +55,8 @@ def _copy(data: ByteArray, at: int, out: ByteArray, to: int, count: int) -> None
 
 @inlined
 def _length(data: ByteArray, at: int, end: int, first: int) -> tuple[int, int]:
-    """A length that begins with four bits, and where its further bytes end; -1 behind the block."""
+    """Decode a length from four bits and further bytes; return it and the offset after them, -1 if
+    beyond the block."""
     length = first
     position = at
     part = 255 if first == _LONG else 0
@@ -68,7 +69,7 @@ def _length(data: ByteArray, at: int, end: int, first: int) -> tuple[int, int]:
 
 @inlined
 def _open(data: ByteArray, at: int, end: int, out: ByteArray, to: int, stop: int) -> bool:
-    """Open a block, data[at:end], to out[to:stop]; whether it fills that exactly."""
+    """Uncompress a block, data[at:end], to out[to:stop]; return whether it fills that exactly."""
     position = at
     made = to
     while position < end:
@@ -104,10 +105,10 @@ def open_blocks(
     out: ByteArray,
     is_open: Int64Array,
 ) -> None:
-    """Open entries that are LZ4 blocks, each to out[at:at + size], for which there is room.
+    """Uncompress LZ4 blocks, each to out[at:at + size], which the caller has reserved.
 
     Args:
-        chosen: int64[], which of the entries; is_open: int64[entries], 1 for those that could be.
+        chosen: int64[], indexes of entries; is_open: int64[entries], set to 1 on success.
     """
     for index in chosen:
         start = entries.offset[index]

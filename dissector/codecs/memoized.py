@@ -1,7 +1,7 @@
-"""What was made of short byte strings, remembered: traffic says the same again and again.
+"""Memoizes functions of short byte strings, as traffic repeats them.
 
-Of many brief connections each begins with the same few commands. What is made of one costs twenty
-times as much as to find it again.
+Many brief connections begin with the same few commands. Computing a result costs twenty times as
+much as looking it up.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,28 +16,27 @@ _DIGEST_BYTES: Final = 16
 
 
 class Remembered(Generic[Made]):
-    """A function of bytes that remembers what it made of them.
+    """A memoized function of bytes.
 
-    The bytes themselves may hold secrets and are not kept: they are known by a digest, which nobody
-    can make equal for two of them. Several threads may call: at worst they make something twice,
-    and each keeps one more than the bound.
+    The bytes may contain secrets and are not stored: the key is a collision-resistant digest.
+    Thread-safe: at worst threads compute a result twice, and each exceeds the bound by one.
     """
 
     def __init__(
         self, make: Callable[[list[bytes]], list[Made]], may_keep: Callable[[Made], bool]
     ) -> None:
-        """make: says the same of the same bytes, whoever asks, one for each. may_keep: whether what
-        it made is small and holds no secret."""
+        """make: a pure function of a list of byte strings, with one result for each. may_keep:
+        whether a result is small and contains no secret."""
         self._make = make
         self._may_keep = may_keep
         self._kept: dict[bytes, Made] = {}
 
     def __call__(self, data: bytes) -> Made:
-        """What `make` makes of the bytes."""
+        """Return the result of `make` for the bytes."""
         return self.all_of([data])[0]
 
     def all_of(self, data: Sequence[bytes]) -> list[Made]:
-        """What `make` makes of each of some; it is asked once, of all that are not known."""
+        """Return the results of `make` for byte strings; calls it once, for all unknown ones."""
         kept = self._kept
         keys = [_key(each) for each in data]
         new = {key: each for key, each in zip(keys, data, strict=True) if key not in kept}
@@ -51,12 +50,12 @@ class Remembered(Generic[Made]):
         return out
 
     def kept(self) -> dict[bytes, Made]:
-        """What is remembered now, by digest."""
+        """Return the stored results by digest."""
         return dict(self._kept)
 
 
 def _key(data: bytes) -> bytes:
-    """What bytes are known by: themselves, if they are too long to be kept."""
+    """Return the key of bytes: a digest, or the bytes if they are too long to be memoized."""
     if len(data) > MAX_REMEMBERED_BYTES:
         return data
     return blake2b(data, digest_size=_DIGEST_BYTES).digest()

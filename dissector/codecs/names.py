@@ -1,10 +1,10 @@
-"""Names seen on the wire, each kept once: a bounded table from bytes to small numbers.
+"""Interns names from the wire: a bounded table from bytes to small numbers (codes).
 
-Topics, subscriptions, producers and consumers repeat in almost every frame. Kernels put them here
-and write the number, the name's code; tables later turn codes into dictionary columns. Codes count
-from 0 in order of first sight, so they depend on the input only. When a bound is reached a new name
-is refused and its column stays null; what is there is found as before. A name that is longer than
-names are keeps its beginning, and says how long it was and which: distinct ones stay distinct.
+Topics, subscriptions, producers and consumers repeat in almost every frame. Kernels intern them
+here and write the code; tables later turn codes into dictionary columns. Codes count from 0 in
+order of first occurrence, so they depend on the input only. At the bound, new names are refused and
+their columns stay null; known names are still found. A name beyond the length limit is cut and gets
+its length and a digest appended, so that distinct names stay distinct.
 """
 
 from itertools import pairwise
@@ -44,10 +44,10 @@ class NameColumns(NamedTuple):
 
     slots: int64[power of two], open addressing; 0 is empty, else the hash's upper half and below it
         the code plus one.
-    starts: int64[names + 1], where each name starts in `text` (the last place holds the end).
-    text: uint8[], the names one behind the other, and spare bytes at the end.
-    counts: int64[6], names, bytes of text, how often a name was refused or cut, slots looked at
-        behind the first one of each search, and searches of more than MAX_PROBES.
+    starts: int64[names + 1], start of each name in `text`; the last element is the end.
+    text: uint8[], the concatenated names, and spare bytes at the end.
+    counts: int64[6], names, bytes of text, refused names, cut names, slots probed after the first
+        one of each search, and searches of more than MAX_PROBES.
     secret: of the hash.
     """
 
@@ -80,7 +80,7 @@ def _equal(data: ByteArray, offset: int, names: NameColumns, start: int, length:
 
 @inlined
 def find_slot(names: NameColumns, data: ByteArray, offset: int, length: int) -> int:
-    """The slot of a name that is there, else -1 minus the empty slot where it belongs."""
+    """Return the slot of a name; if absent, -1 minus the empty slot for it."""
     mask = len(names.slots) - 1
     mixed = _hash(names, data, offset, length)
     slot = mixed & mask
@@ -105,7 +105,7 @@ def find_slot(names: NameColumns, data: ByteArray, offset: int, length: int) -> 
 
 @kernel
 def _place_all(names: NameColumns) -> None:
-    """Put all names into slots that are free."""
+    """Insert all names into empty slots."""
     mask = len(names.slots) - 1
     for code in range(names.counts[_NAMES]):
         start = names.starts[code]
@@ -137,10 +137,10 @@ def _digest(data: ByteArray, offset: int, length: int) -> int:
 
 @kernel
 def shorten(names: NameColumns, data: ByteArray, offset: int, length: int) -> int:
-    """Write a long name, cut, behind all others: "beginning…(12345 bytes, 0123456789abcdef)".
+    """Write a long name, cut, after all others: "beginning…(12345 bytes, 0123456789abcdef)".
 
     Returns:
-        The length of what was written at `cut_at`.
+        The length of the text written at `cut_at`.
     """
     text = names.text
     start = cut_at(names)
@@ -178,13 +178,13 @@ def shorten(names: NameColumns, data: ByteArray, offset: int, length: int) -> in
 
 @inlined
 def cut_at(names: NameColumns) -> int:
-    """Where `shorten` writes."""
+    """Return the offset at which `shorten` writes."""
     return len(names.text) - _SPARE_BYTES
 
 
 @kernel
 def intern(names: NameColumns, data: ByteArray, offset: int, length: int) -> int:
-    """The code of the name at offset, which is kept if it is new.
+    """Return the code of the name at offset; a new name is added.
 
     Returns:
         The code, or NULL if the table is full; then counts[2] goes up by one.
@@ -217,10 +217,10 @@ def _intern(names: NameColumns, data: ByteArray, offset: int, length: int) -> in
 
 
 def _reserved(count: int, kind: type[np.generic]) -> Any:
-    """An array of zeros that takes memory where it is touched, and no time to make.
+    """Return an array of zeros that uses memory only where it is written.
 
-    From the allocator it would be memory that was used before, all of which has to be zeroed: for a
-    small capture behind another one that took as long as the rest of its dissection.
+    The allocator would return used memory, which must be cleared: for a small capture after another
+    one that took as long as the rest of its dissection.
     """
     size = count * np.dtype(kind).itemsize
     return np.frombuffer(mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS), kind)
@@ -251,11 +251,11 @@ class NameTable:
 
     @property
     def names(self) -> list[bytes]:
-        """All names by code. One list for ever, which grows: blocks may hold on to it."""
+        """All names by code: always the same list, which grows, so blocks may keep it."""
         return self.update()
 
     def update(self) -> list[bytes]:
-        """Take over what kernels have added since the last call, and return all names by code."""
+        """Append the names that kernels added since the last call; return all names by code."""
         if int(self.columns.counts[_CROWDED]) > self._crowded_before:
             self._crowded_before = int(self.columns.counts[_CROWDED])
             self.columns.secret[:] = following_secret(self.columns.secret)
@@ -274,11 +274,11 @@ class NameTable:
         return self.update()[code] if code >= 0 else None
 
     def code_of(self, name: bytes) -> int:
-        """The code of a name, which is kept if it is new; NULL if the table is full."""
+        """Return the code of a name; a new name is added; NULL if the table is full."""
         return int(intern(self.columns, np.frombuffer(bytearray(name), np.uint8), 0, len(name)))
 
     def find(self, name: bytes) -> int:
-        """The code of a name, NULL if it was never seen."""
+        """Return the code of a name, NULL if it is unknown."""
         data, at, length = np.frombuffer(bytearray(name), np.uint8), 0, len(name)
         if length > MAX_NAME_LENGTH:
             length = int(shorten(self.columns, data, 0, length))
@@ -288,22 +288,22 @@ class NameTable:
 
     @property
     def probes(self) -> int:
-        """Slots looked at behind the first one of each search so far: a measure of cost."""
+        """Number of slots probed after the first one of each search so far: a measure of cost."""
         return int(self.columns.counts[_PROBES])
 
     @property
     def crowded(self) -> int:
-        """How many searches took more than MAX_PROBES slots; slots were then chosen anew."""
+        """Number of searches of more than MAX_PROBES slots; each caused a rehash."""
         return int(self.columns.counts[_CROWDED])
 
     def drain_refused(self) -> int:
-        """How many names were refused since the last call."""
+        """Return the number of names refused since the last call."""
         refused = int(self.columns.counts[_REFUSED]) - self._refused_before
         self._refused_before += refused
         return refused
 
     def drain_cut(self) -> int:
-        """How often a long name was cut since the last call."""
+        """Return the number of long names cut since the last call."""
         cut = int(self.columns.counts[_CUT]) - self._cut_before
         self._cut_before += cut
         return cut

@@ -1,4 +1,4 @@
-"""Text from the wire for whoever shows it: what is not printable is escaped."""
+"""Escapes unprintable characters of text from the wire for output."""
 
 import json
 import re

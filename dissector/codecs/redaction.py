@@ -1,14 +1,14 @@
 """Secrets in texts and streams: where they are, by their own form and by the key before them.
 
-All works on bytes, so that text which is no UTF-8 hides nothing. Every pass costs time in
-proportion to the bytes: expressions begin only where a word begins or never give back what they
-took, and the scan goes on behind what a value took. What is found is where the secret's bytes lie;
-whoever asks puts `<redacted: N bytes>` there, or as many other bytes as there were.
+All functions work on bytes, so that invalid UTF-8 hides nothing. Every pass is linear in the bytes:
+expressions begin only at the beginning of a word or do not backtrack, and the scan continues after
+a matched value. The result is the position of the secret's bytes; the caller replaces them by
+`<redacted: N bytes>`, or by as many other bytes.
 
-A value is secret by its form: a JSON web token, what follows `Bearer` and `Basic`, user
+A value is secret by its form: a JSON web token, the word after `Bearer` and `Basic`, user
 information of a URL, `user:password@host`, a private key, keys of well-known services. It is secret
-by its key where the key means a secret, in `key=value`, `key: value`, members of JSON (also JSON
-inside of JSON), headers, elements, options of a command line and pairs of protobuf.
+by its key if the key means a secret, in `key=value`, `key: value`, members of JSON (also nested in
+JSON texts), headers, elements, options of a command line and pairs of protobuf.
 """
 
 import re
@@ -51,7 +51,7 @@ _MARK: Final = b"<redacted: "  # what is hidden already stays as it is
 
 
 def hidden(size: int) -> bytes:
-    """What stands for a secret of so many bytes."""
+    """Return the replacement of a secret of so many bytes."""
     return b"<redacted: %d bytes>" % size
 
 
@@ -73,7 +73,7 @@ def may_hold(data: bytes) -> bool:
 
 
 def secrets(data: bytes) -> list[Span]:
-    """Where secrets are: first byte and the one behind the last, rising, not touching."""
+    """Return the spans of secrets: start and end offsets, ascending, not adjacent."""
     return places_in(data, without_lengths(data)) if may_hold(data) else []
 
 
@@ -100,7 +100,7 @@ def without_lengths(data: bytes) -> bytes:
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """Spans in order, those that overlap or touch joined, empty ones left out."""
+    """Sort spans; merge overlapping and adjacent ones, and drop empty ones."""
     out: list[Span] = []
     for start, end in sorted(spans):
         if start >= end:
@@ -113,12 +113,12 @@ def merged(spans: Iterable[Span]) -> list[Span]:
 
 
 def cleaned(data: bytes) -> bytes:
-    """A text with its size in the place of each secret; the same object if there is none."""
+    """Replace each secret of a text by its size; return the same object if there is none."""
     return with_sizes(data, secrets(data))
 
 
 def with_sizes(data: bytes, spans: Sequence[Span]) -> bytes:
-    """A text with sizes in the place of spans that rise; the same object if there are none."""
+    """Replace ascending spans by their sizes; return the same object if there are none."""
     if not spans:
         return data
     out, at = [], 0
@@ -129,7 +129,7 @@ def with_sizes(data: bytes, spans: Sequence[Span]) -> bytes:
 
 
 def cleaned_text(text: str) -> str:
-    """The same for text; the same object if there is no secret."""
+    """Apply `cleaned` to a str; return the same object if there is no secret."""
     data = text.encode("utf-8", "surrogatepass")
     shown = cleaned(data)
     return text if shown is data else shown.decode("utf-8", "backslashreplace")
@@ -140,22 +140,22 @@ _BETWEEN_WORDS: Final = re.compile(rb"[\s\x00-\x1f\x7f]")
 
 
 def behind_hole(data: bytes) -> int:
-    """Where what may be the rest of a secret ends, of which only a hole's other side tells: at the
-    end of the line, or of lines that are a key's."""
+    """Return the end of the possible rest of a secret after a gap: the end of the line, or of the
+    lines of a private key."""
     rest = _REST.match(data)
     assert rest is not None, "it may be empty"
     return rest.end()
 
 
 def last_word(data: bytes, at: int) -> int:
-    """Where the word begins, not before `at`, that the data ends within."""
+    """Return the start of the unfinished last word of the data, at least `at`."""
     for match in _BETWEEN_WORDS.finditer(data, at):
         at = match.end()
     return at
 
 
 def masked(data: bytes, spans: Sequence[Span], fill: bytes = b"*") -> bytes:
-    """The bytes, as many as before, with `fill` in the spans."""
+    """Return the bytes with `fill` in the spans, at equal length."""
     out = bytearray(data)
     for start, end in spans:
         out[start:end] = fill * (end - start)

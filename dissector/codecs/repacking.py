@@ -1,8 +1,8 @@
-"""Bytes compressed to a given length: a packed payload with other content in the same room.
+"""Compresses replaced bytes to a given length: a packed payload with other content of equal size.
 
-How well bytes compress is free where they stand for a payload that nobody may see: the more of them
-are zeros, the shorter it gets. So many are zeros that the length is met to the byte; where the
-steps of a codec jump over it, another part of the noise is tried.
+The content is free, as it replaces a hidden payload: the more bytes are zeros, the shorter the
+result. The number of zeros is chosen so that the length is exact; if the steps of a codec skip that
+length, another part of the noise is tried.
 """
 
 import gzip
@@ -69,8 +69,8 @@ _PACKERS: Final[dict[int, tuple[Callable[[bytes], bytes], ...]]] = {
 
 
 def repacked(codec: int, before: ByteArray, after: ByteArray, size: int) -> bytes | None:
-    """`after` compressed to exactly `size` bytes, with zeros for some of what differs from
-    `before`; None if that was not found.
+    """Compress `after` to exactly `size` bytes, with zeros for some bytes that differ from
+    `before`; None if that fails.
 
     Args:
         codec: CompressionType, or one of the above. before, after: uint8[], equally long.

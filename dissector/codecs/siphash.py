@@ -1,6 +1,6 @@
 """SipHash-2-4, a keyed hash (Aumasson and Bernstein, 2012), and numbers that follow from one.
 
-What it gives says nothing about the bytes to whoever has not got the key of 128 bits.
+Without the key of 128 bits, a hash reveals nothing about the bytes.
 """
 
 from typing import Final, NamedTuple
@@ -135,7 +135,7 @@ def following(seed: int, number: int) -> int:
 
 @kernel
 def fill_noise(data: ByteArray, start: int, end: int, seed: int) -> None:
-    """Put bytes that follow from a seed into data[start:end]."""
+    """Fill data[start:end] with bytes that are derived from a seed."""
     position = start
     number = 0
     while position < end:

@@ -1,7 +1,7 @@
-"""Which of many texts can hold a secret: all are searched at once, as one run of bytes.
+"""Finds those of many texts that may contain a secret, by one search over their joined bytes.
 
-Texts without a hint are left out first: masses of texts hold none, and the search costs less for
-all of them together than for one after the other.
+Texts without a hint are excluded first, as most contain none; one search over all texts costs less
+than a search per text.
 """
 
 import re

@@ -1,10 +1,10 @@
-"""Texts of any length from the wire, bounded: what was cut off is said where it stood."""
+"""Bounds the length of texts from the wire; a cut text ends with the number of bytes removed."""
 
 from dissector.limits import MAX_DETAIL_TEXT
 
 
 def bounded(text: bytes, length: int | None = None) -> bytes:
-    """A text, or its beginning and how many bytes more there were.
+    """Return a text, or its beginning and the number of bytes removed.
 
     Args:
         length: of the whole text, where `text` is only its beginning.

@@ -1,8 +1,8 @@
 """Arithmetic modulo 2^64 on signed numbers, for hashes and deltas.
 
-The compiler takes for granted that `+`, `-` and `*` of signed numbers never overflow, and what it
-concludes from that differs from one caller to the next: the same hash, compiled into two kernels,
-was two numbers. Where a result may leave 64 bits these functions say that it wraps.
+The compiler assumes that `+`, `-` and `*` of signed numbers never overflow, and optimizes
+differently in each caller: the same hash, compiled into two kernels, gave two numbers. These
+functions wrap explicitly; use them wherever a result may exceed 64 bits.
 """
 
 import numpy as np

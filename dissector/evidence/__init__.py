@@ -1,1 +1,1 @@
-"""What can be shared of a capture: anonymous and redacted copies, and bundles with a finding."""
+"""Shareable extracts of a capture: anonymized and redacted copies, and bundles with a finding."""

@@ -1,4 +1,4 @@
-"""How the bytes of streams are made anonymous: by the protocol of their frames, or as a whole."""
+"""Anonymizes the bytes of streams: frames by their protocol, other bytes as a whole."""
 
 import hashlib
 import ipaddress
@@ -23,13 +23,13 @@ _RECORD: Final = 5  # head of a TLS record
 _HANDSHAKE: Final = 22
 _HTTP_START: Final = re.compile(rb"HTTP/[0-9.]*+ ?|[A-Z]++ ")
 _HTTP_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-# Of a PROXY header what is not its kind, nor a port.
+# The words of a PROXY header that are neither protocol nor port.
 _PROXY_WORD: Final = re.compile(rb"(?<= )(?!(?:TCP4|TCP6|UNKNOWN|\d{1,5})(?: |\Z))[^ ]++")
 _LOOKED_AT: Final = 1 << 15
 
 
 class Keeping(NamedTuple):
-    """What stays as it is, besides numbers."""
+    """What is not replaced, besides numbers."""
 
     addresses: bool = False
     names: bool = False
@@ -39,7 +39,7 @@ _NOTHING: Final = Keeping()
 
 
 def new_key() -> bytes:
-    """A key for one run."""
+    """Return a random key for one run."""
     return secrets.token_bytes(KEY_BYTES)
 
 
@@ -61,7 +61,7 @@ def _hide_secrets(
 
 
 class Anonymizer:
-    """Everything that one key decides.
+    """All replacements that derive from one key.
 
     rewriting: of packets. pseudonyms: of names.
     """
@@ -79,7 +79,7 @@ class Anonymizer:
         }
 
     def treat(self, stream: Stream) -> None:
-        """Make a stream anonymous, frames as frames and the rest as what it is."""
+        """Anonymize a stream in place: frames by protocol, other bytes by their form."""
         for number, (offset, data) in enumerate(stream.runs):
             frames = stream.frames.within(offset, offset + len(data))
             starts = frames.starts - offset
@@ -99,7 +99,7 @@ class Anonymizer:
     def _frames(
         self, data: ByteArray, bounds: Int64Array, protocol: str, packed: Sequence[bool]
     ) -> None:
-        """Treat frames in place; bounds, packed: as `FrameAnonymizer` has them."""
+        """Anonymize frames in place; bounds, packed: as in `FrameAnonymizer`."""
         spec, treated = spec_of(protocol), self.by_protocol.get(protocol)
         if spec is None or treated is None:
             for start, _, end in zip(*bounds.tolist(), strict=True):
@@ -110,13 +110,13 @@ class Anonymizer:
         treated.frames(data, bounds, packed)
 
     def hidden(self, text: bytes) -> bytes:
-        """Noise that follows from the bytes."""
+        """Return noise that is derived from the bytes."""
         data = np.frombuffer(bytearray(text), np.uint8)
         self.hide(data, 0, len(data))
         return data.tobytes()
 
     def hide(self, data: ByteArray, start: int, end: int) -> None:
-        """The same in place."""
+        """Replace bytes by noise that is derived from them, in place."""
         if start < end:
             seed = siphash(self._noise.low, self._noise.high, data, start, end)
             fill_noise(data, start, end, seed)
@@ -126,10 +126,10 @@ class Anonymizer:
     def _outside(
         self, data: ByteArray, start: int, end: int, is_first: bool, protocol: str
     ) -> None:
-        """Treat bytes that belong to no frame.
+        """Anonymize bytes outside of frames.
 
         Args:
-            is_first: the connection begins with them. protocol: of the connection, if it is known.
+            is_first: the connection begins with them. protocol: of the connection, if known.
         """
         before = data[start:end].tobytes()
         self.hide(data, start, end)
@@ -144,7 +144,7 @@ class Anonymizer:
         data[start : start + len(made)] = np.frombuffer(made, np.uint8)
 
     def _proxy_header(self, header: bytes) -> bytes:
-        """A header of PROXY, version 1 or 2, with other addresses."""
+        """Return a PROXY header, version 1 or 2, with other addresses."""
         if self.keeping.addresses:
             return header
         if header.startswith(b"PROXY "):
@@ -164,7 +164,7 @@ class Anonymizer:
         )
 
     def _address_text(self, text: bytes) -> bytes:
-        """Another address of as many digits. Of IPv6 a text that can be read stays one."""
+        """Return another address of equal length; an IPv6 text remains valid."""
         try:
             packed = ipaddress.ip_address(text.decode("ascii", "replace")).packed
         except ValueError:
@@ -183,7 +183,7 @@ class Anonymizer:
         )
 
     def _tls(self, before: bytes, noise: bytes) -> bytes:
-        """Heads of records stay; of a first greeting its form and a name in the place of its."""
+        """Keep record headers; keep the structure of a ClientHello and replace its names."""
         out = bytearray(noise)
         at = _first_record(before)
         while at >= 0 and at + _RECORD <= len(before):
@@ -198,7 +198,7 @@ class Anonymizer:
         return bytes(out)
 
     def _greeting(self, hello: bytes, noise: bytes) -> bytes:
-        """A ClientHello: what holds it together, and other names."""
+        """Return a ClientHello with its structure and other names; the rest is noise."""
         out = bytearray(noise)
         layout = hello_layout(hello)
         for first, last in layout.form:
@@ -210,7 +210,7 @@ class Anonymizer:
 
 
 def _http_start(data: bytes) -> bytes:
-    """The method or version with which HTTP begins, or as much as there is of its preface."""
+    """Return the method or version at the start of HTTP, or the present part of its preface."""
     preface = _HTTP_PREFACE
     while not data.startswith(preface):
         preface = preface[:-1]
@@ -219,7 +219,7 @@ def _http_start(data: bytes) -> bytes:
 
 
 def _first_record(data: bytes) -> int:
-    """Where records of TLS begin: at once, or where two follow each other; -1 if nowhere."""
+    """Return the offset of the first TLS record: 0, or where two records are adjacent; else -1."""
     for at in range(min(len(data), _LOOKED_AT)):
         if data[at] not in (20, 21, 22, 23) or data[at + 1 : at + 2] != b"\3":
             continue

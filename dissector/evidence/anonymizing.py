@@ -1,4 +1,4 @@
-"""A capture without what may not be shared: two passes over its files, one file of packets out."""
+"""Writes an anonymized copy of a capture: two passes over its files, one pcapng file."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -16,10 +16,10 @@ from dissector.sources.rings import Chain
 
 
 class Anonymized(NamedTuple):
-    """What was done.
+    """Counts of a run.
 
     packets: written.
-    frames: treated.
+    frames: anonymized.
     emptied: bytes of packets that are no segments.
     """
 
@@ -39,11 +39,11 @@ def anonymize(
     """Write the packets of a capture as pcapng, made anonymous.
 
     Args:
-        streams: treated by the anonymizer. comments: of packets, by number. progress: see
+        streams: anonymized by the anonymizer. comments: of packets, by number. progress: see
             packet_blocks.
 
     Raises:
-        InputError: no file of it can be read. OSError: the sink takes no more.
+        InputError: no file of the capture can be read. OSError: of the sink.
     """
     packets, writer = _Anonymizing(streams, anonymizer.rewriting), PacketWriter(sink)
     for block in packets.blocks(partial(packet_blocks, chain), progress):
@@ -57,7 +57,7 @@ def anonymize(
 
 
 class _Anonymizing(Rewriting):
-    """Gives packets what their streams hold now, headers other addresses, and the rest goes."""
+    """Copies anonymized stream bytes to packets, replaces addresses, and blanks other bytes."""
 
     emptied = 0
 

@@ -1,4 +1,4 @@
-"""A bundle: a zip archive of packets and what they say, with a manifest that names every part."""
+"""Bundles: zip archives of packets and their description, with a manifest of all parts."""
 
 import hashlib
 import zipfile
@@ -9,7 +9,7 @@ from dissector.codecs.printable import json_text
 from dissector.errors import InputError
 from dissector.sources import bundled
 
-_WHEN: Final = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever it is made
+_WHEN: Final = (1980, 1, 1, 0, 0, 0)  # constant, so that equal parts give equal bytes
 _MODE: Final = 0o600 << 16
 
 
@@ -20,7 +20,7 @@ def write_bundle(sink: BinaryIO, parts: Mapping[str, bytes], facts: Mapping[str,
         facts: of the manifest, besides the parts.
 
     Raises:
-        OSError: the sink takes no more.
+        OSError: of the sink.
     """
     listed = {
         name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
@@ -42,10 +42,10 @@ def write_bundle(sink: BinaryIO, parts: Mapping[str, bytes], facts: Mapping[str,
 
 
 class EvidenceBundle:
-    """A bundle that is read: manifest, and parts that are what the manifest says.
+    """A bundle that was read: its manifest, and its parts, checked against the manifest.
 
     Raises:
-        InputError: it is no bundle, damaged, or of a newer program; a part is not what it was.
+        InputError: it is no bundle, damaged, or of a newer program; a part was changed.
     """
 
     def __init__(self, path: str) -> None:

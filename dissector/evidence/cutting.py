@@ -1,8 +1,8 @@
-"""The smallest packets that show the same: cut, read again, and widened where they do not.
+"""Cuts the smallest set of packets in which the selected frames decode as in the whole capture.
 
-What the packets alone say of the selected frames is held against what the whole capture says. A
-connection of which something reads differently gets more packets: first all between its first and
-its last frame that belongs here, then all.
+The packets are dissected by themselves, and the rows of the selected frames are compared with those
+of the whole capture. If rows differ, their connection gets more packets: first all between its
+first and last chosen frame, then all.
 """
 
 import os
@@ -32,7 +32,7 @@ BASE_NAME: Final = "packets"
 FRAMES_ONLY: Final = 0
 BETWEEN: Final = 1
 WHOLE: Final = 2
-# What must read the same: of a frame, its exchange, its delivery, its change of permits.
+# Columns that must be equal: of a frame, its exchange, its delivery, its change of permits.
 _OF_FRAME: Final = (
     *("command", "status", "request_id", "producer_id", "consumer_id", "sequence_id"),
     *("ledger_id", "entry_id", "message_count", "permits", "redelivery_count", "error_code"),
@@ -57,11 +57,11 @@ Key = tuple[int, int, int]
 class Cut(NamedTuple):
     """Packets cut out of a capture.
 
-    data: a file of them.
-    taken: their numbers in the capture.
-    levels: by connection, how much of it was taken.
-    selected: how many frames were.
-    differing: how many of them read differently alone.
+    data: a file of the packets.
+    taken: their packet numbers in the capture.
+    levels: FRAMES_ONLY, BETWEEN or WHOLE by connection.
+    selected: number of selected frames.
+    differing: number of these whose rows differ from the whole capture's.
     """
 
     data: BinaryIO
@@ -73,7 +73,7 @@ class Cut(NamedTuple):
 
 @contextmanager
 def reread(file: BinaryIO, options: Options) -> Iterator[tuple[Lake, "Sandbox"]]:
-    """A lake of a file of packets that lies in memory or under a name, and an engine over it."""
+    """Land a file of packets, in memory or named, in a temporary lake; yield it and an engine."""
     file.flush()
     with TemporaryDirectory(prefix="dissector-") as folder:
         lake, named = Path(folder) / "lake", Path(folder) / PACKETS
@@ -84,7 +84,7 @@ def reread(file: BinaryIO, options: Options) -> Iterator[tuple[Lake, "Sandbox"]]
 
 
 def path_of(file: BinaryIO) -> str:
-    """A path under which an open file can be read."""
+    """Return a path of an open file."""
     return f"/proc/{os.getpid()}/fd/{file.fileno()}"
 
 
@@ -92,18 +92,18 @@ def cut(
     engine: "Sandbox", chain: Chain, chosen: Chosen, options: Options, *, has_permits: bool,
     lacking: Callable[["Sandbox"], int] = lambda own: 0,
 ) -> Cut:  # fmt: skip
-    """Cut out of a capture what shows the chosen frames, and what they are shown for.
+    """Cut the packets of the chosen frames and of their findings out of a capture.
 
     Args:
-        has_permits: balances of permits must read the same, which takes all deliveries before.
-        lacking: how many findings packets do not show by themselves. While there are any, more is
-            taken: all of the connections, all of those of the same topics, all of the capture. The
-            fewest packets that show the most are the result.
+        has_permits: balances of permits must be equal, which requires all earlier deliveries.
+        lacking: number of findings that packets do not show by themselves. While it is not 0, add
+            packets: all of the connections, then of connections with the same topics, then all.
+            Returns the smallest cut that shows the most findings.
     """
     frames = _frames(engine, chosen)
-    found = _rows_of(engine, chosen)
-    before, selected = _facts(found), set(chosen.of_role(SELECTED))
-    wanted_keys = {_key(row) for row in found if row["frame_no"] in selected}
+    frame_rows = _rows_of(engine, chosen)
+    before, selected = _facts(frame_rows), set(chosen.of_role(SELECTED))
+    wanted_keys = {_key(row) for row in frame_rows if row["frame_no"] in selected}
     connections = _connections(engine, chosen)
     levels = dict.fromkeys(connections, FRAMES_ONLY)
     # All frames of a pair of packets are of one connection.
@@ -139,7 +139,7 @@ def cut(
 
 
 def _better(best: tuple[int, Cut] | None, made: tuple[int, Cut]) -> tuple[int, Cut]:
-    """The cut that shows more; of equals the first, which has fewer packets."""
+    """Return the cut that shows more findings; of equal ones the first, which has fewer packets."""
     if best is None:
         return made
     kept, other = (made, best) if made[0] < best[0] else (best, made)
@@ -148,8 +148,8 @@ def _better(best: tuple[int, Cut] | None, made: tuple[int, Cut]) -> tuple[int, C
 
 
 def _wider(engine: "Sandbox", chosen: Chosen) -> Iterator[dict[int, dict[str, Any]]]:
-    """More connections than those of the chosen frames: first those of the same topics, then all,
-    unless these are more than evidence."""
+    """Yield further connections: those with the topics of the chosen frames, then all; skips sets
+    of more than MAX_EVIDENCE_PACKETS."""
     name = quoted(chosen.capture)
     for condition in (
         "connection_id IN (SELECT r.connection_id FROM frames AS r JOIN (SELECT DISTINCT f.topic "
@@ -164,7 +164,7 @@ def _wider(engine: "Sandbox", chosen: Chosen) -> Iterator[dict[int, dict[str, An
 
 
 def _is_shown(before: dict[str, Any], after: dict[str, Any] | None, has_permits: bool) -> bool:
-    """Whether a frame reads the same alone."""
+    """Whether a frame's rows are equal in the cut and in the whole capture."""
     if after is None:
         return False
     names = [name for name in before if has_permits or not name.startswith("p_")]
@@ -174,10 +174,10 @@ def _is_shown(before: dict[str, Any], after: dict[str, Any] | None, has_permits:
 def roles_in(
     own: "Sandbox", taken: Sequence[int], engine: "Sandbox", chosen: Chosen
 ) -> dict[str, list[int]]:
-    """Numbers that chosen frames have in a slice, by role: they are told by their packets.
+    """Return the frame numbers of chosen frames in a slice, by role; matched by their packets.
 
     Args:
-        own: reads the slice. taken: numbers of its packets in the capture, which engine reads.
+        own: engine of the slice. taken: packet numbers of the slice in the capture of `engine`.
     """
     numbers = {_key(row, taken): row["frame_no"] for row in own.rows(_ALL_NUMBERED)}
     keys = {row["frame_no"]: _key(row) for row in _rows_of(engine, chosen)}
@@ -196,7 +196,7 @@ def _key(row: dict[str, Any], taken: Sequence[int] | None = None) -> Key:
 
 
 def _frames(engine: "Sandbox", chosen: Chosen) -> list[dict[str, Any]]:
-    """Where the chosen frames lie."""
+    """Query connection, packets and times of the chosen frames."""
     return engine.rows(
         "SELECT f.connection_id, f.frame_no, f.direction, f.first_packet, f.last_packet, "
         "f.first_ts_ns, f.last_ts_ns, f.command FROM frames AS f JOIN chosen AS c "
@@ -208,7 +208,7 @@ def _connections(
     engine: "Sandbox", chosen: Chosen,
     condition: str = "connection_id IN (SELECT connection_id FROM chosen)",
 ) -> dict[int, dict[str, Any]]:  # fmt: skip
-    """The connections of the chosen frames, or others of the capture."""
+    """Query the connections of the chosen frames, or others of the capture, by id."""
     connection_rows = engine.rows(
         "SELECT connection_id, client_ip, client_port, broker_ip, broker_port, first_ts_ns, "
         "last_ts_ns, packets_to_broker + packets_to_client AS packets FROM connections "
@@ -230,7 +230,7 @@ _ALL_NUMBERED: Final = _NUMBERED.format("true")
 
 
 def _rows_of(engine: "Sandbox", chosen: Chosen) -> list[dict[str, Any]]:
-    """What the capture says of the frames in the packets of chosen ones."""
+    """Query the compared columns of all frames in the packets of chosen ones."""
     name = quoted(chosen.capture)
     condition = (
         f"r.capture = {name} AND (r.first_packet, r.last_packet) IN (SELECT (g.first_packet, "
@@ -241,12 +241,10 @@ def _rows_of(engine: "Sandbox", chosen: Chosen) -> list[dict[str, Any]]:
 
 
 def _facts(
-    found: list[dict[str, Any]], taken: Sequence[int] | None = None
+    rows: list[dict[str, Any]], taken: Sequence[int] | None = None
 ) -> dict[Key, dict[str, Any]]:
-    """The same by key. taken: the numbers that packets had, of what was cut out."""
-    return {
-        _key(row, taken): {name: row[name] for name in row if name not in _OWN} for row in found
-    }
+    """Map rows by key. taken: packet numbers of a slice in the capture."""
+    return {_key(row, taken): {name: row[name] for name in row if name not in _OWN} for row in rows}
 
 
 def _flows(connection: dict[str, Any], direction: str = "") -> tuple[FlowKey, ...]:
@@ -263,7 +261,7 @@ def _selection(
     levels: dict[int, int],
     chosen: Chosen,
 ) -> PacketSelection:
-    """The packets of frames, and of their connections as much as the level says."""
+    """Select the packets of frames, and of their connections as the levels require."""
     selection = PacketSelection()
     spans: dict[int, list[int]] = {}
     for frame in frames:

@@ -1,6 +1,6 @@
-"""Facts of a capture that stand beside evidence: what it is, how much of it, what it could not see.
+"""Facts of a capture for an evidence bundle: its files, its totals, what it could not observe.
 
-No name of the capture is among them.
+They contain no name from the capture.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -23,7 +23,7 @@ _IDS: Final = (
 
 
 def capture_facts(engine: "Sandbox", capture: str) -> dict[str, Any]:
-    """What the manifest says of the capture's files."""
+    """Return the manifest's entry on the capture's files."""
     file_rows = engine.rows(
         f"SELECT {', '.join(_FILE)} FROM capture_files WHERE capture = {quoted(capture)} "
         "ORDER BY file_index",
@@ -32,7 +32,7 @@ def capture_facts(engine: "Sandbox", capture: str) -> dict[str, Any]:
 
 
 def sentences(engine: "Sandbox", chosen: Chosen) -> dict[int, list[str]]:
-    """What stands on the packets that complete chosen frames: numbers, words of the protocol."""
+    """Return comments for the last packets of chosen frames: role, command, ids, outcome."""
     name = quoted(chosen.capture)
     ids = ", ".join(f"f.{column}" for column in _IDS)
     frame_rows = engine.rows(
@@ -55,7 +55,7 @@ def sentences(engine: "Sandbox", chosen: Chosen) -> dict[int, list[str]]:
 
 
 def whole(engine: "Sandbox", capture: str) -> dict[str, Any]:
-    """How often things are in the whole capture, and what it could not see."""
+    """Return counts of the whole capture, and sentences about what it could not observe."""
     name = quoted(capture)
     (totals,) = engine.rows(
         f"SELECT (SELECT count(*) FROM frames WHERE capture = {name}) AS frames, "
@@ -89,7 +89,7 @@ def _often(engine: "Sandbox", name: str) -> list[str]:
 
 
 def _unseen(totals: dict[str, Any], files: list[dict[str, Any]]) -> list[str]:
-    """Sentences about what is missing; what a capture never shows comes last."""
+    """Return sentences about what is missing; the last one holds for every capture."""
     dropped = sum(row["dropped_by_interface"] or 0 for row in files)
     facts = (
         (totals["gap_bytes"], "bytes of streams that were on the wire and are not in the capture"),

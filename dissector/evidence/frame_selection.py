@@ -1,7 +1,7 @@
-"""Which frames are evidence: those that a selection names, and those that they belong to.
+"""Selects the frames of an evidence bundle: those that filters match, and related frames.
 
-All is SQL over the tables of a lake; a name that is looked for is a value of a table, never part of
-a text.
+Everything is SQL over the tables of a lake; names from a user are values of a table, never part of
+a statement.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dissector.findings.finding import Finding
     from dissector.queries.sandbox import Sandbox
 
-# By what is found: the frames that show it, as capture, connection_id, frame_no.
+# Queries of the frames that show a finding, by its key: capture, connection_id, frame_no.
 FINDINGS: Final = {
     "checksum_mismatch": "SELECT capture, connection_id, frame_no FROM wrong_checksums",
     "stall": "SELECT capture, connection_id, began_frame_no AS frame_no FROM stalls "
@@ -42,7 +42,7 @@ FINDINGS: Final = {
 }
 _FRAME_KEY: Final = ("capture", "connection_id", "frame_no")
 _AT_ONCE: Final = 5000
-# Roles of frames, what they are told of first.
+# Roles of frames, in order of precedence.
 SELECTED: Final = "selected"
 ANSWER: Final = "answer"
 REQUEST: Final = "request"
@@ -96,11 +96,11 @@ Mask = Callable[["pa.RecordBatch"], Any]
 
 
 class Filters(NamedTuple):
-    """What a user selects; all of it must hold.
+    """A user's filters; a frame must match all.
 
-    keep: of rows of frames, those that -Y selects.
+    keep: mask of rows of frames, for -Y.
     frames: first and last number.
-    slowest: so many of the slowest exchanges.
+    slowest: number of slowest exchanges.
     finding: a key of FINDINGS, or a rule by its number or code.
     """
 
@@ -118,13 +118,13 @@ class Filters(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """Frames of a capture, by number their connection and role."""
+    """Chosen frames of a capture. roles: connection and role by frame number."""
 
     capture: str
     roles: dict[int, tuple[int, str]]
 
     def of_role(self, role: str) -> list[int]:
-        """Frames of a role."""
+        """Return the sorted numbers of the frames with a role."""
         return sorted(number for number, (_, own) in self.roles.items() if own == role)
 
 
@@ -132,24 +132,24 @@ def choose(
     engine: "Sandbox", filters: Filters, findings: Sequence["Finding"] = (),
     part: "Sandbox | None" = None,
 ) -> Chosen:  # fmt: skip
-    """The selected frames, with those that they belong to: answers, repetitions, acknowledgements,
-    and what opened their connections, producers and consumers.
+    """Return the selected frames and related ones: answers, repetitions, acknowledgements, and the
+    commands that opened their connections, producers and consumers.
 
     Args:
-        findings: what the rule finds that the filters name.
-        part: has the rows of the same lake that the filters' selection leaves; None for all.
+        findings: of the rule that the filters name.
+        part: engine over the lake's rows within the filters' selection; None for all.
 
     Raises:
-        UsageError: nothing is selected, more than can be evidence, of several captures, or what a
-            key log opened.
+        UsageError: nothing is selected, or too much, or frames of several captures, or decrypted
+            frames.
     """
     source = "frames"
     if filters.finding is not None:
         shown = FINDINGS.get(filters.finding) or _shown_by(findings)
         source = f"frames SEMI JOIN ({shown}) USING (capture, frame_no)"
     if part is not None:
-        there = "SELECT capture, frame_no FROM frames WHERE frame_no IS NOT NULL"
-        engine.register("part", part.table(there))
+        query = "SELECT capture, frame_no FROM frames WHERE frame_no IS NOT NULL"
+        engine.register("part", part.table(query))
         source += f" SEMI JOIN {HIDDEN}.part USING (capture, frame_no)"
     frames_by_capture: dict[str, list[tuple[int, int]]] = {}
     columns = ", ".join(_FRAME_KEY) if filters.keep is None else "*"
@@ -185,7 +185,7 @@ def choose(
 
 
 def _raise_if_encrypted(engine: "Sandbox", capture: str) -> None:
-    """Refuse frames that a key log opened: a bundle has no keys, nobody could see them there."""
+    """Refuse decrypted frames: a bundle has no keys, so its reader could not decrypt them."""
     (row,) = engine.rows(
         "SELECT count(*) AS inside FROM chosen SEMI JOIN (SELECT connection_id FROM connections "
         f"WHERE capture = {quoted(capture)} "
@@ -200,10 +200,10 @@ def _raise_if_encrypted(engine: "Sandbox", capture: str) -> None:
 
 
 def _shown_by(findings: Sequence["Finding"]) -> str:
-    """The query of the frames that show what a rule finds.
+    """Return a query of the frames that are evidence of a rule's findings.
 
     Raises:
-        UsageError: no frame shows it.
+        UsageError: the findings have no frame.
     """
     keys = ", ".join(
         f"({quoted(finding.capture)}, {evidence.frame_no})"
@@ -231,7 +231,7 @@ def _conditions(filters: Filters) -> str:
 def _slowest(
     engine: "Sandbox", frames_by_capture: dict[str, list[tuple[int, int]]], count: int
 ) -> dict[str, list[tuple[int, int]]]:
-    """Requests and answers of the slowest exchanges whose request is selected."""
+    """Return requests and answers of the slowest exchanges whose request is selected."""
     selected = {
         (capture, number) for capture, frames in frames_by_capture.items() for _, number in frames
     }
@@ -252,7 +252,7 @@ def _slowest(
 
 
 def _add_partners(engine: "Sandbox", chosen: Chosen) -> None:
-    """Add the frames that chosen ones belong to, each in the role in which it comes first."""
+    """Add related frames, each with the first role that matches."""
     set_up = [(SET_UP, query) for query in (*_OPENING, _FIRST_GRANTS, _CONNECTING)]
     for role, query in (*_PARTNERS, *set_up, *_PARTNERS[:2]):
         new = {

@@ -1,4 +1,4 @@
-"""IP packets that came in pieces: what stands in each piece once the whole has other bytes."""
+"""Copies the rewritten bytes of reassembled IP packets back to their fragments."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -9,9 +9,9 @@ from dissector.packet.reader import NESTED_FRAGMENTS
 
 
 class TracedPacket(FragmentedPacket):
-    """pieces, inner_pieces: where its fragments lie in packets of the capture (number, place in the
-    payload, bytes) and in others that came in fragments (place in them before).
-    rewritten: what is in it now."""
+    """A fragmented packet with the origin of its bytes. pieces: fragments in packets of the capture
+    (packet number, offset in the payload, size). inner_pieces: fragments in other reassembled
+    packets (that packet, offset in it, offset in the payload, size). rewritten: new payload."""
 
     __slots__ = ("inner_pieces", "pieces", "rewritten")
 
@@ -23,7 +23,7 @@ class TracedPacket(FragmentedPacket):
 
 
 class Whole(NamedTuple):
-    """A packet that was put together: where it, its payload and what follows lie in `assembled`,
+    """A reassembled packet: offsets of its start, its payload and its end in `assembled`; valid
     until the next block is read."""
 
     packet: TracedPacket
@@ -33,9 +33,9 @@ class Whole(NamedTuple):
 
 
 class TracedFragments(Fragments):
-    """Puts fragments together and remembers their places.
+    """Reassembles fragments and records their positions.
 
-    wholes: those of the block just read.
+    wholes: reassembled packets of the current block.
     """
 
     traces = True
@@ -44,15 +44,15 @@ class TracedFragments(Fragments):
     def __init__(self) -> None:
         super().__init__()
         self.wholes: list[Whole] = []
-        self._repeated: list[TracedPacket] = []  # of which a fragment came once more
+        self._repeated: list[TracedPacket] = []  # with a retransmitted fragment
 
     def start_block(self) -> None:
-        """What was rebuilt before is not needed any more."""
+        """Discard the reassembled packets of the previous block."""
         super().start_block()
         self.wholes, self._repeated = [], []
 
     def contents(self, assembled: ByteArray) -> Iterator[tuple[int, bytes]]:
-        """Packet, and what its fragment holds now, for those of the block. assembled: rewritten."""
+        """Yield packet number and new fragment payload of the block. assembled: rewritten."""
         for whole in self.wholes:
             whole.packet.rewritten = bytearray(assembled[whole.payload : whole.end].data)
         packets = dict.fromkeys((*(whole.packet for whole in self.wholes), *self._repeated))
@@ -62,7 +62,7 @@ class TracedFragments(Fragments):
                     outer.rewritten[at : at + size] = packet.rewritten[start : start + size]
                 for number, start, size in packet.pieces:
                     yield number, bytes(packet.rewritten[start : start + size])
-            # What they lie in has other bytes now, in this block or one before.
+            # The enclosing packets, of this or an earlier block, have changed too.
             packets = dict.fromkeys(each[0] for one in packets for each in one.inner_pieces)
 
     def _trace(self, of: FragmentedPacket, fragment: Fragment, place: Place) -> None:

@@ -1,4 +1,4 @@
-"""The second pass: every packet once more, with other addresses and what its stream holds now."""
+"""The second pass: rewrites every packet with its stream's new bytes and other addresses."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -19,23 +19,22 @@ from dissector.packet.walk import NO_END, new_walk
 from dissector.sources.packet_blocks import PacketBlock, Progress
 
 _HEADERS: Final = 1 << 16
-_TCP_KEPT: Final = 14  # of a header that cannot be read: up to its length and flags
+_TCP_KEPT: Final = 14  # bytes kept of an unreadable header: up to its length and flags
 
 
-# Reads the packets once more. Takes what is told how far it is, and what puts fragments together.
+# Reads the packets again. Parameters: progress callback, reassembler of fragments.
 Blocks = Callable[[Progress | None, Fragments | None], Iterator[PacketBlock]]
 
 
 class Rewriting:
-    """Gives each packet what its stream holds now, in the block that holds it: for all that writes
-    packets with other bytes. What becomes of headers, and of what is in no segment, is for those
-    that derive from it: `_treat_rest`, `_readdress`.
+    """Copies a stream's new bytes to its packets, in place in their block. Subclasses define the
+    treatment of headers (`_readdress`) and of bytes outside segments (`_treat_rest`).
 
     Args:
-        state: what rewrites them.
+        state: of the rewriting kernels.
     """
 
-    # What is left of a fragment whose packet was never whole.
+    # Fills fragments whose packet was never complete.
     lost_byte = 0
 
     def __init__(self, streams: TreatedStreams, state: rewriting.Rewriting) -> None:
@@ -46,7 +45,7 @@ class Rewriting:
         self._pieces: dict[int, bytes] = {}
 
     def blocks(self, read: Blocks, progress: Progress | None = None) -> Iterator[PacketBlock]:
-        """Read the packets again: each block, changed in place."""
+        """Read the packets again; yield each block, changed in place."""
         if self._streams.has_fragments:
             self._put_pieces(read)
         for block in read(progress, None):
@@ -56,7 +55,7 @@ class Rewriting:
     # -- one block
 
     def _rewrite(self, block: PacketBlock, places: rewriting.SegmentPlaces) -> None:
-        """Rewrite the packets of a block. places: of its segments."""
+        """Rewrite the packets of a block. places: stream positions of its segments."""
         all_headers = self._find_headers(block)
         rewriting.rewrite_segments(
             block.data, block.segments, block.segment_count, places, self._streams.runs, self._state
@@ -67,14 +66,14 @@ class Rewriting:
             self._readdress(block.data, block.packets, headers)
 
     def _treat_rest(self, block: PacketBlock) -> None:
-        """Treat what lies in no segment, before headers change."""
+        """Treat bytes outside segments, before headers change."""
         raise NotImplementedError
 
     def _readdress(self, data: ByteArray, packets: PacketColumns, headers: Headers) -> None:
-        """Give headers of packets, some of them put together of pieces, other addresses."""
+        """Replace addresses in headers of packets, reassembled ones included."""
 
     def _find_headers(self, block: PacketBlock) -> list[Headers]:
-        """The headers of packets, in parts."""
+        """Return the headers of a block's packets, in parts."""
         left = PacketsLeft.all_of(block.rows)
         link_types = block.reader.interfaces.columns.link_type
         all_headers = []
@@ -86,8 +85,8 @@ class Rewriting:
         return all_headers
 
     def _refine(self, block: PacketBlock, headers: Headers) -> None:
-        """What the walk took for a segment, and the reader of packets did not, goes; of fragments
-        what their packet holds now."""
+        """Mark segments that the packet reader rejected as REST; fill fragments with the new bytes
+        of their packet."""
         is_odd = (headers.kind == header_offsets.SEGMENT) & (block.reasons[headers.row] != USED)
         headers.kind[is_odd] = header_offsets.REST
         headers.offset[is_odd] += _TCP_KEPT
@@ -104,10 +103,10 @@ class Rewriting:
         content = self._pieces.get(block.first_packet + packet, b"")
         data[first : first + len(content)] = np.frombuffer(content, np.uint8)
 
-    # -- packets in pieces
+    # -- fragmented packets
 
     def _put_pieces(self, read: Blocks) -> None:
-        """What packets in pieces hold now, by the packets that brought the pieces."""
+        """Store the new payloads of fragments by packet number."""
         kept = TracedFragments()
         for block in read(None, kept):
             assembled = block.assembled.copy()
@@ -118,9 +117,9 @@ class Rewriting:
     def _rebuilt(
         self, assembled: ByteArray, block: PacketBlock, kept: TracedFragments
     ) -> tuple[PacketBlock, rewriting.SegmentPlaces]:
-        """The packets that were put together in a block, as if they lay in the input, and where
-        their segments are. No piece is in them: what is a fragment itself gets its bytes from the
-        packet that it is a part of."""
+        """Return a block's reassembled packets as a block of their own, and their segments' stream
+        positions. Fragments nested in them are not filled: they get their bytes from the packet
+        that they are a part of."""
         rows = len(kept.wholes)
         packets = PacketColumns.new(rows)
         starts = np.array([whole.start for whole in kept.wholes], np.int64)
@@ -133,7 +132,7 @@ class Rewriting:
         segments = SegmentColumns(np.ascontiguousarray(block.segments.matrix[:, is_rebuilt]))
         count = len(segments.packet)
         places = self._streams.places(segments, count)
-        # A segment without data lies at its packet's end, where the next one begins.
+        # An empty segment's offset is its packet's end, which is the next packet's start.
         of_rows = np.searchsorted(starts, segments.offset - 1, "right") - 1
         segments.source[:], segments.packet[:] = 0, of_rows - rows
         reasons = np.full(rows, OTHER_TRANSPORT, np.int64)

@@ -1,10 +1,10 @@
-"""A capture file with its secrets hidden at equal length, sums made right.
+"""Redacts the secrets of a capture file at equal length, and corrects checksums.
 
-The file goes the way of anonymous copies, in place and in memory: of streams what is secret becomes
-stars (`stream_secrets` decides), and packets get the bytes that their place in the stream has now,
-so that a secret goes also where it is sent again, lies across packets, in a tunnel or in fragments.
-What contradicts its stream, or belongs to none, goes; packets that are no segments are searched by
-themselves. A checksum of TCP that was right is right again.
+It works as anonymizing does, in place and in memory: stars replace the secrets of streams
+(`stream_secrets` finds them), then packets get the new bytes of their position in the stream. This
+covers secrets that are retransmitted, span packets, or are in a tunnel or in fragments. Bytes that
+contradict their stream, or belong to none, are overwritten; packets without a segment are searched
+one by one. A TCP checksum that was correct is corrected.
 """
 
 import dataclasses
@@ -34,17 +34,17 @@ RAW_BYTES: Final = "raw bytes, secrets too, which --redact hides"
 
 
 def hidden_sentence(changed: int) -> str:
-    """What is said of a file that was redacted."""
+    """Return the sentence about a redacted file."""
     return f"{changed:,} bytes of secrets hidden" if changed else "no secret was found in it"
 
 
 def redact_capture(data: bytearray, options: Options) -> int:
-    """Hide the secrets of a capture file in place; returns how many bytes are stars now.
+    """Redact a capture file in place; return the number of bytes that became stars.
 
-    Takes a few times the file's size of memory.
+    Uses a few times the file's size of memory.
 
     Args:
-        options: how it is dissected.
+        options: of the dissection.
     """
     view = np.frombuffer(data, np.uint8)
     before = view.copy()
@@ -56,8 +56,8 @@ def redact_capture(data: bytearray, options: Options) -> int:
 
 
 def _hide_secrets(stream: Stream) -> None:
-    """Make the secrets of a stream stars. Frames whose command is not known go as a whole, as what
-    lies in no frame does."""
+    """Replace the secrets of a stream by stars. Frames of unknown commands become stars as a whole,
+    as bytes outside frames do."""
     known = stream.frames.chosen(stream.frames.known)
     spec = spec_of(stream.protocol)
     is_clean = _clean(stream, known, spec)

@@ -1,7 +1,7 @@
-"""Bloom filters of text columns, as Parquet has them: split blocks, XXH64 of the bytes of a text.
+"""Parquet's Bloom filters of text columns: split blocks, XXH64 of the UTF-8 bytes of a text.
 
-A block is 256 bits, eight words of which a text sets one bit each. What a reader looks for and does
-not find there is in no row of the row group.
+A block is 256 bits in eight words; a text sets one bit in each word. A text whose bits are not all
+set is in no row of the row group.
 """
 
 from collections.abc import Collection
@@ -28,7 +28,7 @@ _BLOCK, _XXHASH, _UNCOMPRESSED = (Struct().struct(1, Struct()) for _ in range(3)
 
 
 def bloom_filter(texts: Collection[bytes]) -> bytes:
-    """A filter that holds some texts, behind its header; its blocks are a power of two."""
+    """Return the header and the filter of these texts; the number of blocks is a power of two."""
     blocks = 1
     while blocks * _BLOCK_BYTES * 8 < len(texts) * SETTINGS.bloom_filter_bits:
         blocks *= 2

@@ -1,16 +1,16 @@
-"""What is kept beside the captures of a lake, so that a report reads only what is new.
+"""Cache of query results in a lake, so that a report reads only new captures.
 
-It is small tables that queries made of captures, found again by digests of the query and of what it
-read.
+It stores small tables that queries computed from captures, keyed by digests of the query and of its
+input.
 
-    LAKE/_sums/<batch>/index.json      which units and tables, with SHA-256 of each file
+    LAKE/_sums/<batch>/index.json      partitions ("units") and tables, with SHA-256 of each file
     LAKE/_sums/<batch>/<table>.parquet or <table>/*.parquet
 
-A unit is what was read together: one capture, or captures that were joined; its digest is of all
-that decides what is found in it. A batch is written whole and put into place by one rename. It is
-nothing but a memory: what is missing, damaged or of another query is made again, and a lake that
-cannot be written gets none. Files are linked into the folder of whoever reads them, so that a
-batch may be removed meanwhile.
+A partition is a set of captures that are read together: one capture, or captures that were joined;
+its digest covers all that determines the rows. A batch is written whole and installed by one
+rename. Rows that are missing, damaged or of another query are computed again; a lake that cannot be
+written gets no cache. A reader links the files into its own folder, so that a batch may be removed
+meanwhile.
 """
 
 import hashlib
@@ -24,21 +24,22 @@ from typing import Final, NamedTuple
 from dissector.lake.install import SUMS_FOLDER as SUMS
 from dissector.lake.locks import hold, is_held
 
-_GONE: Final = ".gone"  # what a batch made again took the place of
+_GONE: Final = ".gone"  # suffix of a damaged batch that a new one replaces
 _INDEX: Final = "index.json"
 _LOCK: Final = "_lock"
 _VERSION: Final = 1
 
 
 class CachePartition(NamedTuple):
-    """Captures that are read together, by the names that their rows have."""
+    """Captures that are read together. captures: values of the column `capture`."""
 
     digest: str
     captures: tuple[str, ...]
 
 
 class CachedRows(NamedTuple):
-    """Rows of a table for some units: files, and the captures whose rows of them are meant."""
+    """Cached rows of a table: the rows of `captures` in the files. is_all: the files have only
+    these."""
 
     paths: tuple[str, ...]
     captures: frozenset[str]
@@ -52,12 +53,12 @@ class _Batch(NamedTuple):
 
 
 class Cache:
-    """The memory of a lake.
+    """The cache of a lake.
 
     Args:
         lake: its folder.
         work: a folder of the caller, for links.
-        folder: of a memory of its own, which lies below that of all else.
+        folder: subfolder of `_sums` for a separate cache.
     """
 
     def __init__(self, lake: Path, work: Path, folder: str = "") -> None:
@@ -82,21 +83,21 @@ class Cache:
                     for name, each in content["tables"].items()
                 }
             except (OSError, ValueError, KeyError, TypeError, AttributeError):
-                continue  # a memory that cannot be read is none
+                continue  # ignore an unreadable batch
             batches.append(_Batch(index.parent, cache_partitions, tables))
         return batches
 
     def __len__(self) -> int:
-        """How many batches there were, and were added."""
+        """Number of batches, added ones included."""
         return len(self._batches) + self._added
 
     def sources(
         self, table: str, digest: str, cache_partitions: Iterable[CachePartition]
     ) -> tuple[list[CachedRows], list[CachePartition]]:
-        """The cached rows of a table for some partitions, and the partitions that have none.
+        """Return the cached rows of a table for some partitions, and the partitions without rows.
 
         Args:
-            digest: of the query that made the table.
+            digest: of the query that computes the table.
 
         Raises:
             ValueError: two partitions have one digest.
@@ -104,20 +105,20 @@ class Cache:
         left = _by_digest(cache_partitions)
         cached_rows = []
         for batch in reversed(self._batches):
-            held = [left[each] for each in batch.cache_partitions if each in left]
-            if not held or batch.tables.get(table, ("", {}))[0] != digest:
+            cached = [left[each] for each in batch.cache_partitions if each in left]
+            if not cached or batch.tables.get(table, ("", {}))[0] != digest:
                 continue
             paths = self._files(batch, table)
             if paths is None:
                 continue
-            names = frozenset(name for cache_partition in held for name in cache_partition.captures)
-            cached_rows.append(CachedRows(paths, names, len(held) == len(batch.cache_partitions)))
-            for cache_partition in held:
+            names = frozenset(name for partition in cached for name in partition.captures)
+            cached_rows.append(CachedRows(paths, names, len(cached) == len(batch.cache_partitions)))
+            for cache_partition in cached:
                 del left[cache_partition.digest]
         return cached_rows, list(left.values())
 
     def every(self, table: str, digest: str) -> list[tuple[str, ...]]:
-        """The files of each table that a query made, of whatever captures."""
+        """Return, per batch, the files of a table that a query computed, for any captures."""
         files = [
             self._files(batch, table)
             for batch in self._batches
@@ -126,7 +127,7 @@ class Cache:
         return [paths for paths in files if paths]
 
     def _files(self, batch: _Batch, table: str) -> tuple[str, ...] | None:
-        """Links to the files of a table whose bytes are what they were; None if one is not."""
+        """Return verified links to the files of a table; None if a file is missing or changed."""
         key = (batch.folder, table)
         if key not in self._linked:
             self._linked[key] = self._verified(batch, table)
@@ -151,11 +152,11 @@ class Cache:
     def add(
         self, made: Path, cache_partitions: Collection[CachePartition], digests: Mapping[str, str]
     ) -> bool:
-        """Keep tables; whether the lake could be written.
+        """Store tables as a batch; return whether the lake could be written.
 
         Args:
             made: a folder with the files of each table, <table>.parquet or <table>/*.parquet.
-            cache_partitions: what their rows are of. digests: of each table's query, by its name.
+            cache_partitions: of their rows. digests: of each table's query, by table name.
 
         Raises:
             ValueError: two partitions have one digest.
@@ -187,7 +188,7 @@ class Cache:
                     (stage / file).parent.mkdir(parents=True, exist_ok=True)
                     link(made / file, stage / file)
             (stage / _INDEX).write_text(text, "utf-8")
-            if (self._folder / name).exists():  # what is made again was damaged there
+            if (self._folder / name).exists():  # it is damaged, else its rows would have been used
                 (self._folder / name).rename(gone)
             stage.rename(self._folder / name)
             (self._folder / name / _LOCK).unlink()
@@ -202,28 +203,26 @@ class Cache:
         return True
 
     def _remove_left(self) -> None:
-        """Remove what killed runs left unfinished."""
+        """Delete unfinished batches of killed runs."""
         for stage in self._folder.glob(".*"):
-            is_left = (stage / _LOCK).exists() and not is_held(stage / _LOCK)
-            if is_left or stage.stem == _GONE:
+            is_abandoned = (stage / _LOCK).exists() and not is_held(stage / _LOCK)
+            if is_abandoned or stage.stem == _GONE:
                 shutil.rmtree(stage, ignore_errors=True)
 
     def forget(self, cache_partitions: Collection[str]) -> None:
-        """Remove batches of which no unit is wanted any more. cache_partitions: digests that
-        are.
-        """
+        """Delete batches that have none of these partitions. cache_partitions: digests to keep."""
         for batch in self._batches:
             if not batch.cache_partitions.keys() & set(cache_partitions):
                 shutil.rmtree(batch.folder, ignore_errors=True)
 
     def replace_all(self) -> None:
-        """Remove every batch that was there: what they held is in a new one."""
+        """Delete all batches but the ones added by this object, which contain their rows."""
         for batch in self._batches:
             shutil.rmtree(batch.folder, ignore_errors=True)
 
 
 def _by_digest(cache_partitions: Iterable[CachePartition]) -> dict[str, CachePartition]:
-    """Partitions by their digests, which must differ: one would silently stand for the other."""
+    """Map partitions by digest; digests must differ, else one partition would replace another."""
     by_digest: dict[str, CachePartition] = {}
     for cache_partition in cache_partitions:
         other = by_digest.setdefault(cache_partition.digest, cache_partition)
@@ -243,12 +242,12 @@ def _digests(made: Path, table: str) -> dict[str, str]:
 
 
 def link(source: Path, target: Path) -> None:
-    """Give a file a further name, or copy it where that cannot be; a target that is there stays."""
+    """Create a hard link, or a copy if links are not possible; an existing target stays."""
     if target.exists():
         return
     try:
         os.link(source, target, follow_symlinks=False)
     except FileNotFoundError:
         raise
-    except OSError:  # not every file system has links
+    except OSError:  # some file systems lack hard links
         shutil.copyfile(source, target, follow_symlinks=False)

@@ -1,8 +1,8 @@
-"""One column of one row group on its way into a Parquet file: pages, and their dictionary.
+"""Encode one column of one row group: its pages and their dictionary.
 
-A page is encoded by the kernels of `encodings` and compressed as soon as its rows are complete,
-so that a row group waits in its compressed form. A page in which all rows are null is the same for
-every column and made once.
+The kernels of `encodings` encode a page as soon as its rows are complete, and it is compressed at
+once, so a row group is buffered in compressed form. A page whose rows are all null is equal for
+every column and encoded once.
 """
 
 import struct
@@ -27,9 +27,9 @@ from dissector.schemas.builders import Codes, Flags, Gathered, Numbers, bits_of
 from dissector.schemas.text import plain_bytes
 
 _SPARE: Final = 1024
-_NULL_PAGES: Final = 1024  # numbers of rows whose page without values is kept
-_FEW_TEXTS: Final = 2000  # fewer are coded one by one: pyarrow would load its compute library
-# Levels of nested columns: a null list, an empty one, an element or a map's key, a map's value.
+_NULL_PAGES: Final = 1024  # cached all-null pages, by number of rows
+_FEW_TEXTS: Final = 2000  # fewer are coded in Python: pyarrow would load its compute library
+# Definition levels: 0 a null list, then an empty one, an element or a map's key, a map's value.
 _EMPTY: Final = 1
 _KEY: Final = 2
 _ELEMENT: Final = 3
@@ -45,7 +45,7 @@ class Workspace:
     """The compressor and the scratch arrays that all columns of a table share.
 
     Attributes:
-        is_compressed: whether pages are.
+        is_compressed: whether pages are compressed.
     """
 
     def __init__(self, page_rows: int) -> None:
@@ -56,13 +56,13 @@ class Workspace:
         self.is_compressed = True
 
     def out(self, size: int) -> npt.NDArray[np.uint8]:
-        """An array for at least `size` encoded bytes."""
+        """Return the output array, grown to at least `size` bytes."""
         if len(self._out) < size:
             self._out = np.empty(size, np.uint8)
         return self._out
 
     def compressed(self, data: bytes | npt.NDArray[np.uint8]) -> bytes:
-        """The bytes under zstd, if pages are compressed."""
+        """Compress the bytes with zstd, if pages are compressed."""
         if not self.is_compressed:
             return bytes(data)
         return self._zstd.compress(data if isinstance(data, bytes) else data.data)
@@ -70,7 +70,7 @@ class Workspace:
 
 @lru_cache(_NULL_PAGES)
 def _null_page(rows: int, is_nested: bool, is_compressed: bool) -> tuple[bytes, int]:
-    """A page without any value, and its size before compression."""
+    """Return a page of nulls only, and its size before compression."""
     run = varint(rows << 1) + b"\0"
     body = (struct.pack("<I", len(run)) + run) * (2 if is_nested else 1)
     data = _compressor().compress(body) if is_compressed else body
@@ -79,7 +79,7 @@ def _null_page(rows: int, is_nested: bool, is_compressed: bool) -> tuple[bytes, 
 
 
 class ColumnChunk:
-    """The pages of one leaf in one row group."""
+    """Builder of one column chunk: the pages of one leaf in one row group."""
 
     def __init__(self, leaf: Leaf, work: Workspace) -> None:
         self._leaf = leaf
@@ -96,7 +96,7 @@ class ColumnChunk:
         self._raw_bytes = 0
 
     def add_null_page(self, rows: int) -> None:
-        """Rows that are all null."""
+        """Add a page of rows that are all null."""
         page, raw_bytes = _null_page(rows, self._is_nested, self._work.is_compressed)
         self._pages.append(page)
         self._sizes.append(len(page))
@@ -107,7 +107,7 @@ class ColumnChunk:
     def add_page(
         self, body: bytes | npt.NDArray[np.uint8], values: int, encoding: Encoding
     ) -> None:
-        """Levels and values of some rows; values counts nulls too."""
+        """Add a page. body: levels and values. values: count, nulls included."""
         data = self._work.compressed(body)
         head = metadata.data_page_header(len(body), len(data), values, encoding)
         self._pages.append(head)
@@ -118,7 +118,7 @@ class ColumnChunk:
         self._raw_bytes += len(head) + len(body)
 
     def set_dictionary(self, texts: Sequence[bytes]) -> None:
-        """What the codes of the pages mean."""
+        """Encode the dictionary page; the index of a text is its code."""
         body = b"".join([part for text in texts for part in (struct.pack("<I", len(text)), text)])
         data = self._work.compressed(body)
         head = metadata.dictionary_page_header(len(body), len(data), len(texts))
@@ -134,12 +134,12 @@ class ColumnChunk:
         rows: Sequence[int] = (),
         texts: Sequence[bytes] = (),
     ) -> tuple[list[bytes], ChunkInfo]:
-        """The bytes of the chunk, to stand at `at`, and what describes them; starts again.
+        """Return the bytes of the chunk for file offset `at` and their metadata; reset the builder.
 
         Args:
-            nulls: rows without a value, None where they are not counted. ranges: of its pages, none
-                where they are not known. rows: of its pages, none where these have no index.
-            texts: what a Bloom filter shall hold.
+            nulls: number of null rows, None if not counted. ranges: of its pages, empty if not
+                known. rows: of its pages, empty if these get no index.
+            texts: of the Bloom filter.
         """
         leaf = self._leaf
         statistics = b""
@@ -170,8 +170,8 @@ class ColumnChunk:
 def same_text_chunk(
     leaf: Leaf, work: Workspace, text: bytes, rows: int, at: int, *, is_indexed: bool
 ) -> tuple[list[bytes], ChunkInfo]:
-    """A chunk that holds one text in every row, to stand at `at`: two runs and a dictionary of one,
-    whatever the number of rows. is_indexed: whether its page has an index."""
+    """Return a chunk with one text in every row, for file offset `at`: two runs and a dictionary of
+    one, for any number of rows. is_indexed: whether its page has an index."""
     chunk = ColumnChunk(leaf, work)
     chunk.set_dictionary([text])
     run = varint(rows << 1)
@@ -182,9 +182,9 @@ def same_text_chunk(
 
 
 class ColumnChunks(ABC):
-    """One column of one row group: a chunk for each of its leaves.
+    """Builder of one column of one row group: a chunk for each of its leaves.
 
-    is_ascending: whether its rows of this row group ascend, of a column that is asked.
+    is_ascending: whether its rows in this row group ascend; false for columns not in `sorted_by`.
     """
 
     def __init__(self, column: Column, work: Workspace) -> None:
@@ -209,7 +209,7 @@ class ColumnChunks(ABC):
             chunk.add_null_page(rows)
 
     def finish(self, at: int) -> list[tuple[list[bytes], ChunkInfo]]:
-        """The chunks of its leaves, which shall stand at `at` on; starts again."""
+        """Return the chunks of its leaves, for file offset `at`; reset the builder."""
         rows = self._rows if len(self._rows) > 1 else ()
         nulls = None if self._is_nested else self._nulls
         is_known = not self._is_nested and len(self._ranges) == len(self._rows)
@@ -229,21 +229,21 @@ class ColumnChunks(ABC):
         self._ranges: list[PageRange] = []
 
     def _note(self, nulls: int, bounds: Bounds | None) -> None:
-        """Keep the range of a page."""
+        """Record the statistics of a page."""
         self._nulls += nulls
         self._ranges.append(PageRange(nulls, bounds))
 
     def _distinct_texts(self) -> Sequence[bytes]:
-        """The texts of this row group."""
+        """Return the distinct texts of this row group."""
         return ()
 
     @abstractmethod
     def _encode(self, rows: int, gathered: Any) -> None:
-        """Encode a page that is not all null, and note its range."""
+        """Encode a page that is not all null, and record its statistics."""
 
 
 def chunks_for(column: Column, work: Workspace) -> ColumnChunks:
-    """The encoder of a column."""
+    """Return the builder for a column's type."""
     kind: type[ColumnChunks] = NestedChunks
     if column.type in ("bigint", "timestamp[us, UTC]"):
         kind = NumberChunk
@@ -267,7 +267,7 @@ class NumberChunk(ColumnChunks):
         self._chunk.add_page(out[: page.size], rows, Encoding.DELTA_BINARY_PACKED)
         self._note(rows - page.values, (page.least, page.most) if page.values else None)
         if self.is_ascending:
-            # In ns, which files round: what ascends in them alone is not said to.
+            # Compare ns: the file's rounded µs may ascend where the ns do not.
             values = gathered.values
             first, last = int(values[0]), int(values[-1])
             is_behind = page.values == rows and first >= self._last
@@ -280,13 +280,13 @@ class FlagChunk(ColumnChunks):
 
     def _encode(self, rows: int, gathered: Flags) -> None:
         out = self._work.out(rows + _SPARE)
-        page = encodings.flag_page(gathered.values, gathered.there, out)
+        page = encodings.flag_page(gathered.values, gathered.present, out)
         self._chunk.add_page(out[: page.size], rows, Encoding.PLAIN)
         self._note(rows - page.values, (page.least, page.most) if page.values else None)
 
 
 class CodedChunk(ColumnChunks):
-    """Text that repeats: indices in a dictionary of the row group, built in order of first use."""
+    """Text that repeats: indices in a dictionary of the row group, in order of first use."""
 
     def _start(self) -> None:
         super()._start()
@@ -312,7 +312,7 @@ class CodedChunk(ColumnChunks):
         return self._texts
 
     def _grow(self, names: Sequence[bytes] | Sequence[str]) -> None:
-        """Make room for an index of each name; other names begin anew in the same dictionary."""
+        """Size the index array for these names; a different name list starts without indices."""
         if names is not self._names:
             self._names, self._indices = names, np.full(len(names), -1, np.int32)
         elif len(names) > len(self._indices):
@@ -320,7 +320,7 @@ class CodedChunk(ColumnChunks):
             self._indices = np.concatenate((self._indices, more))
 
     def _add_texts(self, array: pa.StringArray) -> None:
-        """A page that came as text: the same text of an earlier page has its index already."""
+        """Encode a page of texts; texts of earlier pages keep their dictionary index."""
         codes, names = _coded(array)
         indices = np.array([self._index_of.get(name, -1) for name in names], np.int32)
         known = len(self._texts)
@@ -344,17 +344,17 @@ class CodedChunk(ColumnChunks):
         page = encodings.code_page(codes, indices, self._used, known, scratch, out)
         used = self._used[known : page.used].tolist()
         self._texts += plain_bytes(map(names.__getitem__, used))
-        there = self._texts
-        if known:  # else the dictionary is that of this page
-            is_there = np.zeros(page.used, np.bool_)
-            is_there[scratch[: page.places]] = True
-            there = [there[index] for index in np.flatnonzero(is_there).tolist()]
-        self._note(len(codes) - page.values, (min(there), max(there)) if there else None)
+        texts = self._texts
+        if known:  # else all texts of the dictionary are of this page
+            is_in_page = np.zeros(page.used, np.bool_)
+            is_in_page[scratch[: page.indices]] = True
+            texts = [texts[index] for index in np.flatnonzero(is_in_page).tolist()]
+        self._note(len(codes) - page.values, (min(texts), max(texts)) if texts else None)
         self._chunk.add_page(out[: page.size], len(codes), Encoding.RLE_DICTIONARY)
 
 
 class TextChunk(ColumnChunks):
-    """Text that rarely repeats, as it is; its range would be that of noise."""
+    """Text that rarely repeats, PLAIN; without ranges, as these would exclude no page."""
 
     def _start(self) -> None:
         super()._start()
@@ -373,7 +373,7 @@ class TextChunk(ColumnChunks):
 
 
 class NestedChunks(ColumnChunks):
-    """Lists and maps: rare, so their levels are made by numpy and not by a kernel."""
+    """Lists and maps: rare, so numpy computes their levels, not a kernel."""
 
     def _encode(self, rows: int, gathered: pa.ListArray | pa.MapArray) -> None:
         is_map = isinstance(gathered, pa.MapArray)
@@ -388,17 +388,16 @@ class NestedChunks(ColumnChunks):
     def _values(self, values: pa.Array) -> tuple[bytes, Encoding]:
         if pa.types.is_string(values.type):
             return _texts(values, np.ones(len(values), np.bool_), self._work), Encoding.PLAIN
-        # Not by to_numpy, which imports pandas first: a third of the time that a short run takes.
+        # Not by to_numpy, which imports pandas: a third of the time of a short run.
         first = values.offset
-        held = np.frombuffer(values.buffers()[1], np.int64, first + len(values))
-        numbers = held[first:]
+        numbers = np.frombuffer(values.buffers()[1], np.int64, first + len(values))[first:]
         out = self._work.out(10 * len(numbers) + _SPARE)
         size = encodings.delta_run(numbers, self._work.block, out)
         return out[:size].tobytes(), Encoding.DELTA_BINARY_PACKED
 
 
 def _coded(array: pa.StringArray) -> tuple[npt.NDArray[np.int32], list[str]]:
-    """Codes of an array of text, -1 for null, and the texts that they stand for."""
+    """Return the codes of an array of text, -1 for null, and the text of each code."""
     present = bits_of(array)
     if len(array) >= _FEW_TEXTS and (only := _only_text(array, present)) is not None:
         return present.astype(np.int32) - 1, [only]
@@ -413,7 +412,7 @@ def _coded(array: pa.StringArray) -> tuple[npt.NDArray[np.int32], list[str]]:
 
 
 def _only_text(array: pa.StringArray, present: npt.NDArray[np.bool_]) -> str | None:
-    """The text of all rows that have one; None if there are several or none."""
+    """Return the text of all non-null rows; None if they differ or there are none."""
     ends, data = _extents(array)
     sizes = np.diff(ends)[present]
     if not len(sizes) or (sizes != sizes[0]).any() or ends[-1] - ends[0] != sizes.sum():
@@ -437,14 +436,14 @@ def _bit_levels(present: npt.NDArray[np.bool_]) -> bytes:
 
 
 def _texts(array: pa.Array, present: npt.NDArray[np.bool_], work: Workspace) -> bytes:
-    """The texts of an array of strings, each behind its length."""
+    """Encode the texts of an array of strings, each after its length."""
     ends, text = _extents(array)
     out = work.out(4 * len(array) + int(ends[-1] - ends[0]))
     return out[: encodings.text_page(text, ends, present.view(np.uint8), out)].tobytes()
 
 
 def _extents(array: pa.Array) -> tuple[Int64Array, npt.NDArray[np.uint8]]:
-    """Where each text of an array of strings ends and the next one starts, in its bytes."""
+    """Return the text offsets (int64[rows + 1]) of an array of strings, and its bytes."""
     _, bounds, data = array.buffers()
     first, rows = array.offset, len(array)
     ends = np.frombuffer(bounds, np.int32, first + rows + 1)[first:].astype(np.int64)
@@ -452,7 +451,8 @@ def _extents(array: pa.Array) -> tuple[Int64Array, npt.NDArray[np.uint8]]:
 
 
 def _list_levels(array: pa.Array, deepest: int, work: Workspace) -> tuple[bytes, int]:
-    """Both runs of levels of a list or map, and how many levels there are."""
+    """Encode the repetition and definition levels of a list or map; return them and their count."""
+
     present = bits_of(array)
     bounds = np.frombuffer(array.buffers()[1], np.int32, array.offset + len(array) + 1)
     counts = np.diff(bounds[array.offset :]).astype(np.int64)

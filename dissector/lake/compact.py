@@ -1,9 +1,9 @@
-"""Making one group of the many small captures of a day, so that readers open few files.
+"""Compact the many small captures of a day into one group, so that readers open few files.
 
-Rows stay as they are, in the order of the captures' time; they name the capture that they came from
-as before. The manifest keeps what tells the captures' inputs apart, so that landing one of them
-again is noticed, and what was kept of their rows is found. Days are never put together: each is
-removed as a whole. Captures of older schema versions are written anew, also those that stay alone.
+Rows do not change; they are ordered by the captures' time and name their capture as before. The
+group's manifest keeps the digests of each capture's input, so that landing it again is detected and
+cached rows of it stay valid. A group never spans days, as retention removes whole days. Captures of
+older schema versions are rewritten even if they are not grouped.
 """
 
 import hashlib
@@ -39,11 +39,10 @@ _SAME_ROWS_SINCE: Final = 2  # schema version 1 did not have deliveries.previous
 
 
 class Compacted(NamedTuple):
-    """What became of a lake.
+    """Result of a compaction.
 
-    groups: the manifests of the new groups, one for each day of which two captures fit; their
-        `replaces` are the captures that they stand for.
-    migrated: ids of captures of older schema versions that were written anew by themselves.
+    groups: manifests of the new groups, at most one per day; `replaces` lists their captures.
+    migrated: ids of captures of older schema versions that were rewritten without a group.
     """
 
     groups: tuple[Manifest, ...]
@@ -51,14 +50,14 @@ class Compacted(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Which captures are put together.
+    """Which captures to compact.
 
     patterns: ids, or globs over ids.
-    most_bytes: only captures whose Parquet files are at most this large together.
-    days: only captures of these, as `places.day_of` names them; None for all.
-    least: captures of a day, at least two, below which it stays as it is.
-    is_tiered: leave out those that have more rows than all smaller ones of their day together, so
-        that a row is written anew a few times, however often new captures come.
+    most_bytes: upper limit of a capture's Parquet files together.
+    days: only these, as `places.day_of` returns them; None for all.
+    least: minimum number of captures for a group, at least two.
+    is_tiered: skip captures that have more rows than all smaller ones of their day together, so
+        that each row is rewritten a few times only, however often captures are added.
     """
 
     patterns: Sequence[str] = ("*",)
@@ -71,11 +70,11 @@ class Choice(NamedTuple):
 def compact(
     folder: Path, patterns: Sequence[str] = ("*",), most_bytes: int | None = None
 ) -> Compacted:
-    """Put captures together into one group for each day, see Choice.
+    """Compact captures into one group per day, see Choice.
 
     Raises:
-        UsageError: of no day two captures fit, and none is of an older schema version.
-        InputError: a newer program wrote some of the lake.
+        UsageError: no day has two matching captures, and none is of an older schema version.
+        InputError: a newer program wrote one of the manifests.
     """
     made = compact_chosen(folder, Choice(patterns, most_bytes))
     if made == Compacted((), ()):
@@ -84,76 +83,76 @@ def compact(
 
 
 def compact_chosen(folder: Path, choice: Choice, *, may_wait: bool = True) -> Compacted:
-    """The same, where nothing to do is no error.
+    """Compact the chosen captures; if none match, return an empty result.
 
     Args:
-        may_wait: for who reads or changes the lake; else nothing is done while somebody does.
+        may_wait: wait for readers and writers; else do nothing while another process holds a lock.
 
     Raises:
-        InputError: a newer program wrote some of the lake.
+        InputError: a newer program wrote one of the manifests.
     """
     lake_install.refuse_links(folder, OutputError)
     must_be_a_lake(folder)
     manifests = Manifests(folder)
-    made: list[_Work] = []
-    is_settled = False
+    installed: list[_StagedGroup] = []
+    is_complete = False
     with lake_install.writing_to(folder):
         mirror.refresh(folder)
         lake_install.finish_interrupted(folder)
-        while not is_settled:
-            # All is written while others read and add. What somebody removed or replaced by the
-            # time that we are alone is not put together: then it is chosen, and written, again.
+        while not is_complete:
+            # The files are written while other processes read and add. If a source is removed or
+            # replaced before we hold the exclusive lock, choose and write again.
             with ExitStack() as stack:
                 with shared_lock(folder):
-                    works = _chosen(manifests.to_change()[0], choice)
-                    written = [stack.enter_context(_written(folder, work)) for work in works]
+                    groups = _chosen(manifests.to_change()[0], choice)
+                    staged = [stack.enter_context(_staged(folder, group)) for group in groups]
                 with mirror.changing(folder, may_wait=may_wait) as is_ours:
                     if not is_ours:
                         return Compacted((), ())
-                    install = partial(_install_all, folder, manifests, written)
-                    is_settled = mirror.settled(folder, install)
-                made += [work for work in written if work.is_done]
+                    install = partial(_install_all, folder, manifests, staged)
+                    is_complete = mirror.retry_overtaken(folder, install)
+                installed += [group for group in staged if group.is_installed]
     return Compacted(
-        tuple(work.manifest for work in made if len(work.sources) > 1),
-        tuple(work.sources[0].capture_id for work in made if len(work.sources) == 1),
+        tuple(group.manifest for group in installed if len(group.sources) > 1),
+        tuple(group.sources[0].capture_id for group in installed if len(group.sources) == 1),
     )
 
 
 def _chosen(captures: Sequence[Manifest], choice: Choice) -> list[list[Manifest]]:
-    """What is written under one id each: captures of older schema versions that stay alone, and the
-    group of each day."""
+    """Return the groups to write, each under one id: one per day, and a group of one for each
+    capture of an older schema version that is in no other group."""
     of_days: dict[str, list[Manifest]] = {}
     for capture in captures:
         day = places.day_of(capture.first_ts_ns)
-        is_meant = choice.days is None or day in choice.days
-        if is_meant and is_named(capture.capture_id, choice.patterns):
+        is_chosen_day = choice.days is None or day in choice.days
+        if is_chosen_day and is_named(capture.capture_id, choice.patterns):
             of_days.setdefault(day, []).append(capture)
-    works: list[list[Manifest]] = []
+    groups: list[list[Manifest]] = []
     for _, of_day in sorted(of_days.items()):
         group = _group_of_day(of_day, choice)
-        works += [[c] for c in of_day if c.schema_version < SCHEMA_VERSION and c not in group]
-        works += [group] if group else []
-    return works
+        groups += [[c] for c in of_day if c.schema_version < SCHEMA_VERSION and c not in group]
+        groups += [group] if group else []
+    return groups
 
 
 def _group_of_day(captures: Sequence[Manifest], choice: Choice) -> list[Manifest]:
-    """Those of the captures of a day that are put together, none or several, in order of time.
+    """Return the captures of a day to compact into a group, in order of time; none or several.
 
-    A group that a program before days made over several of them stays alone, and goes with its
-    last capture.
+    A group over several days, which older programs wrote, is not compacted further; it is removed
+    when its last capture expires.
     """
     chosen: list[Manifest] = []
-    held = 0
+    chosen_rows = 0
     for capture in sorted(captures, key=_rows_of):
         days = {places.day_of(inside.first_ts_ns) for inside in capture.captures()}
         is_large = choice.most_bytes is not None and _bytes_of(capture) > choice.most_bytes
         if is_large or len(days) > 1:
             continue
         rows = _rows_of(capture)
-        if choice.is_tiered and len(chosen) > 1 and rows > held:
+        if choice.is_tiered and len(chosen) > 1 and rows > chosen_rows:
             break
         chosen.append(capture)
-        held += rows
+        chosen_rows += rows
     chosen.sort(key=lambda capture: (capture.first_ts_ns or 0, capture.capture_id))
     return chosen if len(chosen) >= choice.least else []
 
@@ -167,18 +166,18 @@ def _rows_of(capture: Manifest) -> int:
 
 
 @dataclass
-class _Work:
-    """What is written under one id: its sources, and where it is until it is in the lake."""
+class _StagedGroup:
+    """The files written under one id, in a stage until they are installed."""
 
     sources: Sequence[Manifest]
     stage: Stage
     manifest: Manifest
-    is_done: bool = False
+    is_installed: bool = False
 
 
 @contextmanager
-def _written(folder: Path, chosen: Sequence[Manifest]) -> Iterator[_Work]:
-    """A stage with captures in files of this schema version, under one id and one manifest."""
+def _staged(folder: Path, chosen: Sequence[Manifest]) -> Iterator[_StagedGroup]:
+    """Write captures to a stage in this schema version, under one id and one manifest."""
     mirror.fetch(folder, (copy for capture in chosen for copy in copies_of(capture)))
     described = _migrated(chosen[0])
     if len(chosen) > 1:
@@ -196,26 +195,26 @@ def _written(folder: Path, chosen: Sequence[Manifest]) -> Iterator[_Work]:
         ]
         manifest = described._replace(files=tuple(files))
         stage.prepare(manifest)
-        yield _Work(chosen, stage, manifest)
+        yield _StagedGroup(chosen, stage, manifest)
     finally:
         stage.discard()
 
 
-def _install_all(folder: Path, manifests: Manifests, works: Sequence[_Work]) -> bool:
-    """Swap the compacted files in, the lake being ours to change; False if the sources changed."""
+def _install_all(folder: Path, manifests: Manifests, groups: Sequence[_StagedGroup]) -> bool:
+    """Swap the compacted files in under the exclusive lock; return False if a source changed."""
     lake_install.recover(folder, is_alone=True)
-    there = {capture.capture_id: capture for capture in manifests.to_change()[0]}
-    left = [work for work in works if not work.is_done]
-    if any(there.get(each.capture_id) != each for work in left for each in work.sources):
+    current = {capture.capture_id: capture for capture in manifests.to_change()[0]}
+    left = [group for group in groups if not group.is_installed]
+    if any(current.get(each.capture_id) != each for group in left for each in group.sources):
         return False
-    for work in left:
-        work.stage.install(map(places.place_of, work.sources))
-        work.is_done = True
+    for group in left:
+        group.stage.install(map(places.place_of, group.sources))
+        group.is_installed = True
     return True
 
 
 def _migrated(capture: Manifest) -> Manifest:
-    versions = {**writer_versions(), **capture.versions}  # of who decoded it, as before
+    versions = {**writer_versions(), **capture.versions}  # keep those of the decoding program
     has_all_rows = capture.schema_version >= _SAME_ROWS_SINCE and not capture.replaces
     return capture._replace(
         schema_version=SCHEMA_VERSION,
@@ -257,7 +256,7 @@ def _group(chosen: Sequence[Manifest], contained: Sequence[Contained]) -> Manife
 def _write(
     folder: Path, stage: Stage, table: str, chosen: Sequence[Manifest], is_group: bool
 ) -> list[PartFile]:
-    """Write one table of all captures, cut into row groups anew."""
+    """Write one table of all captures into new row groups."""
     files = TableFiles(stage.folder, table, is_one_capture=False)
     try:
         waiting: list[pa.Table] = []
@@ -275,13 +274,13 @@ def _write(
 
 
 def _write_page(files: TableFiles, rows: pa.Table, text_bytes: int) -> int:
-    """Write some rows.
+    """Write rows to the current row group.
 
     Args:
-        text_bytes: text of the row group so far.
+        text_bytes: size of the text in the row group so far.
 
     Returns:
-        The same behind these rows.
+        That size after these rows; 0 if they ended the row group.
     """
     if rows.num_rows == 0:
         return text_bytes
@@ -297,7 +296,7 @@ def _write_page(files: TableFiles, rows: pa.Table, text_bytes: int) -> int:
 def _rows(
     folder: Path, table: str, chosen: Sequence[Manifest], is_group: bool
 ) -> Iterator[pa.Table]:
-    """The row groups of all captures, with origin_capture set in a group."""
+    """Yield the row groups of all captures; sets `origin_capture` if they form a group."""
     schema = arrow_schema(table)
     yield no_rows(schema)
     column = schema.get_field_index("origin_capture")
@@ -318,6 +317,6 @@ def _rows(
 
 
 def _deliveries(folder: Path, capture: Manifest) -> pa.Table:
-    """Where the deliveries of a capture are: capture, frame_no, connection_id."""
+    """Read the columns capture, frame_no and connection_id of a capture's deliveries."""
     columns = ("capture", "frame_no", "connection_id")
     return Lake(folder, (capture,)).table("deliveries", columns)

@@ -1,7 +1,7 @@
-"""Copies of files of a lake in a store, in the folder of it (`mirror`): used, held, and trimmed.
+"""Local copies of a stored lake's files, in its folder (`mirror`): marks their use and trims them.
 
-What is used has the time of its last use. A task holds a file of its own while it runs, as old as
-the task: what was used since the oldest of them began stays.
+A copy's mtime is the time of its last use. Each running task locks a file of its own, whose mtime
+is the start of the task; copies used since the oldest running task started are not deleted.
 """
 
 import math
@@ -19,17 +19,17 @@ from dissector.lake.manifest import Manifest, PartFile
 from dissector.schemas import TABLES
 
 _TASKS: Final = "_tasks"
-# A file of a lake by its name from there on, and what its manifest says of it.
+# Name of a file relative to the lake, and its entry in the manifest.
 Copy = tuple[str, PartFile]
 
 
 def copies_of(capture: Manifest) -> Iterator[Copy]:
-    """The files of a capture."""
+    """Return the names and manifest entries of a capture's files."""
     return ((places.part_name(capture, part), part) for part in capture.files)
 
 
 def is_used(path: Path, size: int) -> bool:
-    """Whether a file is there; it is then one that was used now."""
+    """Whether a file exists with this size; if so, set its mtime to now."""
     try:
         if path.stat().st_size != size:
             return False
@@ -41,9 +41,9 @@ def is_used(path: Path, size: int) -> bool:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """What the body fetches, or finds, stays while it runs, whoever trims; then it is done here."""
+    """Keep copies that the body fetches or uses from being trimmed; trim when the body ends."""
     lock = None
-    while lock is None:  # another task may take it for one that was left
+    while lock is None:  # another task may remove the file before it is locked
         mark = folder / _TASKS / os.urandom(6).hex()
         mark.parent.mkdir(exist_ok=True)
         lock = hold(mark)
@@ -56,8 +56,8 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def trim(folder: Path) -> None:
-    """Remove those copies that were not used longest, and not by tasks that run, beyond a bound, or
-    half of the disk that is left for them; nothing if somebody reads the lake here."""
+    """Delete the least recently used copies that no running task uses, down to STORED_LAKE_BYTES or
+    half of the disk space available to them. Does nothing while a process reads the lake here."""
     with exclusive_lock(folder, may_wait=False) as is_ours:
         if not is_ours:
             return
@@ -77,7 +77,7 @@ def trim(folder: Path) -> None:
 
 
 def _oldest_task_ns(folder: Path) -> float:
-    """When the oldest task that runs began."""
+    """Return the start of the oldest running task, ns since 1970; infinity if none runs."""
     began_ns = math.inf
     for mark in (folder / _TASKS).glob("*"):
         with suppress(FileNotFoundError):

@@ -1,7 +1,7 @@
-"""Landings that are complete on this machine and wait until the store of their lake has them.
+"""Upload ready stages of a lake in a store.
 
-A rotation of a tap is ready when all of it is on disk (`install`), whether the store answers or
-not. Whoever works on the lake here next puts it there: the tap itself, or any command later.
+A tap's rotation is ready when all of it is on disk (`install`), even if the store does not answer.
+The next command on this machine that opens the lake, or the tap itself, uploads it.
 """
 
 import secrets
@@ -16,13 +16,13 @@ from dissector.lake.mirror import Mirror
 
 
 def deliver(lake: Path) -> list[str]:
-    """Put what waits into the store of a lake, in the order of its ids.
+    """Upload the ready stages of a lake, in the order of their ids, and commit them.
 
     Returns:
-        Sentences about what waits in vain, as it is damaged.
+        Sentences about damaged stages, which cannot be uploaded.
 
     Raises:
-        OSError: of the store; what is left waits on.
+        OSError: of the store; the remaining stages stay.
         InputError: a newer program wrote the lake.
     """
     stored = mirror.of(lake)
@@ -30,22 +30,22 @@ def deliver(lake: Path) -> list[str]:
     if stored is None:
         return damaged
     for ready in install.ready_stages(lake):
-        with left_behind(ready / install.WRITER_LOCK) as is_free:  # else somebody is at it
+        with left_behind(ready / install.WRITER_LOCK) as is_free:  # else its owner uploads it
             if is_free and ready.is_dir() and not _deliver(stored, ready):
                 damaged.append(f"{ready} waits for the store and is damaged: remove it")
     return damaged
 
 
 def _deliver(stored: Mirror, ready: Path) -> bool:
-    """Put one stage into the store, unless it is there: whoever did it may have been killed.
+    """Upload one stage unless the store has it: a killed process may have uploaded it.
 
     Returns:
-        Whether it is there now; else the stage is damaged.
+        Whether the store has it now; False: the stage is damaged.
     """
     lake = stored.folder
     try:
         manifest = install.manifest_at(ready / install.MANIFEST)
-    except FileNotFoundError:  # it is being deleted, or that was cut short
+    except FileNotFoundError:  # its deletion was interrupted
         install.delete(ready)
         return True
     except (InputError, UnicodeDecodeError):
@@ -71,14 +71,14 @@ def _put(stored: Mirror, ready: Path, manifest: Manifest) -> None:
         raise
 
     def commit() -> bool:
-        # An entry whose answer was lost may have come late.
+        # The entry of an earlier call may exist although its response was lost.
         if stored.has(manifest):
             return False
         stored.commit(manifest, (), ready.name)
         return True
 
     with adding_lock(stored.folder):
-        is_ours = mirror.settled(stored.folder, commit)
+        is_ours = mirror.retry_overtaken(stored.folder, commit)
     if is_ours:
         stored.keep(ready, manifest)
     else:

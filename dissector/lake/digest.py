@@ -1,10 +1,10 @@
-"""Digests of a chain of files while it is read: what a capture is called, and how it has grown.
+"""Digests of a chain of files while it is read: they identify a capture and detect its prefixes.
 
-One SHA-256 runs over the bytes of all files in order. On the way its value is noted at the end of
-each file, at sizes that the caller asks for (those of captures already landed, to see whether they
-are a prefix of this one) and at regular marks (to see later whether another input is a prefix of
-this one, although these bytes are gone by then). Marks keep their number bounded: when there are
-too many, every other is dropped and the step doubles.
+One SHA-256 runs over the bytes of all files in order. Its value is recorded at the end of each
+file, at sizes that the caller passes (those of landed captures, which may be prefixes of this one)
+and at regular marks (to decide later, without these bytes, whether another input is a prefix of
+this one). The number of marks is bounded: at the limit, every other mark is dropped and the step
+doubles.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 from dissector.limits import DIGEST_MARKS
 
 _FIRST_STEP: Final = 256  # bytes between marks of a short chain
-_MARK_DIGITS: Final = 16  # hex digits kept of a mark: enough to tell files apart by chance
+_MARK_DIGITS: Final = 16  # hex digits kept of a mark; an accidental collision is improbable
 
 
 class _Hash(Protocol):
@@ -28,7 +28,7 @@ class SourceFile(NamedTuple):
 
     bytes: its size.
     sha256: of its bytes.
-    chain_sha256: of all bytes of the chain up to its end.
+    chain_sha256: of all bytes of the chain up to the end of this file.
     """
 
     file_name: str
@@ -40,8 +40,8 @@ class SourceFile(NamedTuple):
 class Marks(NamedTuple):
     """Digests of the chain after each `step` bytes: the first digits of the SHA-256, in order.
 
-    text: with blanks between them, as manifests have it; few are looked at, and a thousand strings
-    for each capture of a lake are a lot.
+    text: separated by blanks, as in manifests; it is rarely split, and a thousand strings per
+    capture of a lake would use much memory.
     """
 
     step: int
@@ -49,24 +49,24 @@ class Marks(NamedTuple):
 
     @property
     def digests(self) -> tuple[str, ...]:
-        """Each by itself."""
+        """The marks as separate strings."""
         return tuple(self.text.split())
 
     def coarser(self, step: int) -> tuple[str, ...]:
-        """The digests at multiples of a step that is a multiple of ours."""
+        """Return the digests at multiples of `step`, which must be a multiple of ours."""
         assert step % self.step == 0
         every = step // self.step
         return self.digests[every - 1 :: every]
 
 
 class ChainDigest:
-    """Hashes a chain of files as it is read, in pieces of any size."""
+    """Hashes a chain of files as it is read, in buffers of any size."""
 
     def __init__(self, sizes: Iterable[int] = ()) -> None:
         self.bytes = 0
         self.files: list[SourceFile] = []
         self._chain: _Hash = hashlib.sha256()
-        self._file: _Hash | None = None  # of the running file, from the second file on
+        self._file: _Hash | None = None  # of the current file, from the second file on
         self._file_start = 0
         self._sizes = sorted(set(sizes), reverse=True)
         self._at: dict[int, str] = {}
@@ -76,7 +76,7 @@ class ChainDigest:
         self._note_sizes()
 
     def update(self, data: bytes | bytearray | memoryview) -> None:
-        """Take the next bytes of the running file."""
+        """Hash the next bytes of the current file."""
         view = memoryview(data).cast("B")
         if self._file is not None:
             self._file.update(view)
@@ -94,7 +94,7 @@ class ChainDigest:
                 self._mark()
 
     def end_file(self, file_name: str) -> str:
-        """End the running file.
+        """End the current file.
 
         Returns:
             Its SHA-256 in hex.
@@ -111,7 +111,7 @@ class ChainDigest:
         return self._chain.hexdigest()
 
     def at(self, size: int) -> str | None:
-        """Digest of the first `size` bytes, if that size was asked for or is the end of a file."""
+        """Return the digest of the first `size` bytes, if that size was passed or ends a file."""
         if size in self._at:
             return self._at[size]
         end = 0

@@ -1,10 +1,10 @@
-"""The kernels that encode one column of one Parquet page: levels, then values.
+"""Kernels that encode one column of one Parquet page: definition levels, then values.
 
-Levels of a column that may be null are runs of one bit (Parquet: RLE and bit-packing hybrid, width
-1, behind a length of four bytes). Values follow: DELTA_BINARY_PACKED for integers (blocks of 128
-in four miniblocks), indices in a dictionary for coded text, PLAIN for flags and text. Everything is
-written behind each other into `out`, which the caller made large enough; each kernel returns the
-bytes written. Null rows are dropped without a branch, as their pattern is not predictable.
+Levels of a nullable column have one bit (Parquet: RLE and bit-packing hybrid, width 1, after a
+length of four bytes). Values follow: DELTA_BINARY_PACKED for integers (blocks of 128 in four
+miniblocks), dictionary indices for coded text, PLAIN for flags and text. The kernels write
+consecutively to `out`, which the caller allocates large enough, and return the bytes written. Null
+rows are dropped without a branch, as their pattern is not predictable.
 """
 
 from typing import Final, NamedTuple
@@ -28,7 +28,7 @@ _LOW_57: Final = (1 << 57) - 1
 class NumberPage(NamedTuple):
     """An encoded page of integers.
 
-    values: how many are not null.
+    values: number of non-null values.
     least, most: their range.
     """
 
@@ -41,18 +41,18 @@ class NumberPage(NamedTuple):
 class CodePage(NamedTuple):
     """An encoded page of coded text.
 
-    values: how many are not null.
-    used: names used so far.
-    places: how many rows of scratch hold the places of all names of this page.
+    values: number of non-null values.
+    used: number of dictionary entries so far.
+    indices: length of the prefix of scratch that holds each dictionary index of this page.
     """
 
     size: int
     values: int
     used: int
-    places: int
+    indices: int
 
 
-# Indices are unsigned where they are no loop variables: a signed one costs a test per access.
+# Indices other than loop variables are unsigned: a signed one costs a test per access.
 
 
 @inlined
@@ -66,7 +66,7 @@ def _put32(out: ByteArray, at: int, value: int) -> int:
 
 @inlined
 def _put_varint(out: ByteArray, at: int, value: int) -> int:
-    """Seven bits a byte, the 64 bits of value taken as unsigned."""
+    """Write value as an unsigned 64-bit varint: seven bits per byte."""
     while value < 0 or value > 127:
         out[at] = (value & 127) | 128
         value = (value >> 7) & _LOW_57
@@ -82,7 +82,7 @@ def _zigzag(value: int) -> int:
 
 @inlined
 def _width(bits: int) -> int:
-    """How many low bits hold a number, its 64 bits taken as unsigned."""
+    """Return the bit length of a number, read as unsigned 64-bit."""
     if bits < 0:
         return 64
     width = 0
@@ -95,7 +95,7 @@ def _width(bits: int) -> int:
 
 @kernel
 def _pack(values: Int64Array, start: int, count: int, width: int, out: ByteArray, at: int) -> int:
-    """Write the low `width` bits of each value, the first one lowest."""
+    """Write the low `width` bits of each value, the first value in the lowest bits."""
     held = 0
     filled = 0
     for k in range(start, start + count):
@@ -120,7 +120,7 @@ def _pack(values: Int64Array, start: int, count: int, width: int, out: ByteArray
 
 @kernel
 def _pack_deltas(values: Int64Array, count: int, block: Int64Array, out: ByteArray, at: int) -> int:
-    """DELTA_BINARY_PACKED: first value, then blocks of differences above the block's least."""
+    """Write DELTA_BINARY_PACKED: first value, then blocks of deltas minus the block's least."""
     at = _put_varint(out, at, _BLOCK)
     at = _put_varint(out, at, _MINIBLOCKS)
     at = _put_varint(out, at, count)
@@ -156,7 +156,7 @@ def _pack_deltas(values: Int64Array, count: int, block: Int64Array, out: ByteArr
 
 @inlined
 def _put_levels(present: ByteArray, rows: int, values: int, out: ByteArray) -> int:
-    """The levels of a page: one run if all rows are alike, else the bits of `present`."""
+    """Write the levels of a page: one run if all rows are equal, else the bits of `present`."""
     if values == rows or values == 0:
         at = _put_varint(out, 4, rows << 1)
         out[at] = 1 if values else 0
@@ -173,7 +173,7 @@ def _put_levels(present: ByteArray, rows: int, values: int, out: ByteArray) -> i
 
 @inlined
 def _drop_nulls(rows: Int64Array, scratch: Int64Array, bits: ByteArray) -> None:
-    """Move what is not null together, and set a bit for each row that is present."""
+    """Copy non-null values to the front of scratch, and set a bit per non-null row."""
     values = 0
     for group in range(len(bits)):
         present = 0
@@ -188,7 +188,7 @@ def _drop_nulls(rows: Int64Array, scratch: Int64Array, bits: ByteArray) -> None:
 
 @inlined
 def _range(values: Int64Array, count: int) -> tuple[int, int]:
-    """Least and most of the first values."""
+    """Return least and most of the first `count` values."""
     least = 0x7FFF_FFFF_FFFF_FFFF
     most = -0x7FFF_FFFF_FFFF_FFFF - 1
     for k in range(count):
@@ -199,11 +199,11 @@ def _range(values: Int64Array, count: int) -> tuple[int, int]:
 
 @kernel
 def number_page(rows: Int64Array, is_time: bool, scratch: Int64Array, out: ByteArray) -> NumberPage:
-    """Encode integers with NULL; times go from ns to whole µs, rounded down.
+    """Encode integers with NULL; times are rounded down from ns to µs.
 
     Args:
         rows: int64[rows]. scratch: int64[rows + 128]. out: uint8[], 9 bytes per row and 1 KiB
-            hold every case, the bits of nulls are gathered at its end.
+            suffice; its end holds the null bits meanwhile.
     """
     count = len(rows)
     groups = (count + 7) >> 3
@@ -232,7 +232,7 @@ def number_page(rows: Int64Array, is_time: bool, scratch: Int64Array, out: ByteA
 
 @inlined
 def _drop_null_codes(codes: npt.NDArray[np.int32], scratch: Int64Array, bits: ByteArray) -> int:
-    """Like _drop_nulls, for codes, which are null where they are negative."""
+    """As _drop_nulls, for codes, where a negative code is null; return the number of non-nulls."""
     values = 0
     for group in range(len(bits)):
         present = 0
@@ -254,7 +254,7 @@ def _to_indices(
     used: Int64Array,
     used_count: int,
 ) -> int:
-    """Turn codes into indices in the dictionary, which grows where a code is new."""
+    """Replace codes in scratch by dictionary indices; append new codes to the dictionary."""
     for k in range(values):
         code = int(scratch[k])
         index = int(indices[np.uint64(code)])
@@ -282,7 +282,7 @@ def code_page(
         codes: int32[rows], negative for null. indices: int32[names], a name's index in the
             dictionary, -1 if it has none yet; written. used: int64[], the code at each index;
             written from used_count on. scratch: int64[rows + 8]. out: uint8[], 5 bytes per
-            row and 1 KiB, the bits of nulls are gathered at its end.
+            row and 1 KiB; its end holds the null bits meanwhile.
     """
     count = len(codes)
     bits = out[len(out) - ((count + 7) >> 3) :]
@@ -326,8 +326,8 @@ def code_page(
 def flag_page(
     flags: npt.NDArray[np.bool_], present: npt.NDArray[np.bool_], out: ByteArray
 ) -> NumberPage:
-    """Encode flags, bits of which are packed behind each other; out: uint8[rows + 1 KiB]. Least and
-    most are 0 for false, 1 for true."""
+    """Encode flags as packed bits; out: uint8[rows + 1 KiB]. Least and most: 0 for false, 1 for
+    true."""
     count = len(flags)
     groups = (count + 7) >> 3
     bits = out[len(out) - groups :]
@@ -360,7 +360,7 @@ def text_page(data: ByteArray, bounds: Int64Array, present: ByteArray, out: Byte
     """Encode texts PLAIN, without levels: a length of four bytes before each.
 
     Args:
-        data: uint8[]. bounds: int64[rows + 1], where each text ends and the next one starts.
+        data: uint8[]. bounds: int64[rows + 1], offset in data of each text's start and end.
         present: uint8[rows], 0 where a row is null. out: uint8[], 4 bytes per row and all of data.
     """
     at = 0
@@ -382,7 +382,7 @@ def delta_run(values: Int64Array, block: Int64Array, out: ByteArray) -> int:
 
 @kernel
 def level_run(levels: Int64Array, width: int, out: ByteArray) -> int:
-    """Encode the levels of a nested column, bit-packed behind their length of four bytes.
+    """Encode the levels of a nested column, bit-packed after a length of four bytes.
 
     Args:
         levels: int64[], padded with zeros to a multiple of 8. out: uint8[], a byte per level, 32.

@@ -1,4 +1,4 @@
-"""Files of a lake in a store on their way to this machine: many at once, each whole or absent."""
+"""Fetch files of a stored lake to this machine, concurrently; each arrives whole or not at all."""
 
 import errno
 import hashlib
@@ -13,12 +13,12 @@ from dissector import limits
 from dissector.storage import progress
 from dissector.storage.store import Entry, Store
 
-_TOLD_SECONDS: Final = 0.2
+_PROGRESS_SECONDS: Final = 0.2
 
 
 @dataclass
 class Fetching:
-    """A file that is wanted at a path: how much of it came, or why it cannot be had."""
+    """A file to fetch to a path. bytes: fetched so far. problem: why it failed, else empty."""
 
     path: Path
     entry: Entry
@@ -28,8 +28,8 @@ class Fetching:
 
 
 class Fetched(NamedTuple):
-    """bytes: of files of a lake. of, requests: of files that were read in ranges, their size, and
-    how often the store was asked."""
+    """bytes: fetched of a lake's files. of: total size of the files that are read in ranges.
+    requests: number of range requests."""
 
     bytes: int = 0
     of: int = 0
@@ -40,24 +40,24 @@ _fetched: Final[dict[Path, Fetched]] = {}
 
 
 def fetched(lake: Path) -> Fetched:
-    """What this process fetched of a lake in a store. lake: its folder."""
+    """Return this process's totals for a lake in a store. lake: its mirror folder."""
     return _fetched.get(lake, Fetched())
 
 
 def count(lake: Path, size: int, of: int = 0, requests: int = 0) -> None:
-    """Count what was fetched."""
+    """Add to this process's totals for a lake."""
     before = fetched(lake)
     _fetched[lake] = Fetched(before.bytes + size, before.of + of, before.requests + requests)
 
 
 def fetch_all(store: Store, files: Sequence[Fetching], shown: str) -> None:
-    """Fetch files, or say of each why it cannot be had.
+    """Fetch files; set `problem` of those that are missing or damaged.
 
     Args:
-        shown: the address of the lake.
+        shown: the address of the lake, for progress.
 
     Raises:
-        OSError: the store does not answer; what is whole by then stays.
+        OSError: the store does not answer; files that are complete by then stay.
     """
     total = sum(file.entry.size for file in files)
     with ThreadPoolExecutor(limits.STORE_REQUESTS) as pool:
@@ -65,7 +65,7 @@ def fetch_all(store: Store, files: Sequence[Fetching], shown: str) -> None:
         left = running
         try:
             while left:
-                done, left = wait(left, _TOLD_SECONDS, FIRST_EXCEPTION)
+                done, left = wait(left, _PROGRESS_SECONDS, FIRST_EXCEPTION)
                 for future in done:
                     future.result()
                 progress.tell(sum(file.bytes for file in files), total, shown)
@@ -76,7 +76,7 @@ def fetch_all(store: Store, files: Sequence[Fetching], shown: str) -> None:
 
 
 def fetch_one(store: Store, file: Fetching) -> None:
-    """Fetch a file, or say why it cannot be had.
+    """Fetch a file; set its `problem` if it is missing or damaged.
 
     Raises:
         OSError: the store does not answer.
@@ -107,7 +107,7 @@ def fetch_one(store: Store, file: Fetching) -> None:
 
 
 def problem_of(entry: Entry, error: OSError) -> str:
-    """What is wrong with a file of a lake; empty if the store did not give it."""
+    """Describe an error that concerns the file itself; empty if the store did not answer."""
     if isinstance(error, FileNotFoundError):
         return f"{entry.path} is missing: it was removed meanwhile, run it again"
     if error.errno == errno.ESTALE:

@@ -1,4 +1,4 @@
-"""Rows of the Parquet files of a capture, of whatever schema version, as this version has them."""
+"""Reads rows of Parquet files of any schema version as rows of the current version."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,24 +23,23 @@ def read_rows(
     columns: Sequence[str] | None = None,
     group: int | None = None,
 ) -> pa.Table:
-    """Rows of one file: all of them, or one row group.
+    """Read the rows of one file, or of one row group.
 
     Args:
-        capture: whose file it is. columns: None = all that the table is declared with; those that
-            the file's version did not have are null, but for `capture`, by which the folder was
-            named.
+        capture: of the file. columns: None for all declared ones. Columns that the file lacks are
+            null; a missing `capture` is read from `origin_capture` or the manifest.
     """
     declared = {column.name: column for column in TABLES[table].columns}
     wanted = list(declared) if columns is None else list(columns)
-    there = set(file.schema_arrow.names)
-    stored = [name for name in wanted if name in there]
-    is_named_by_folder = _CAPTURE in wanted and _CAPTURE not in there
+    file_columns = set(file.schema_arrow.names)
+    stored = [name for name in wanted if name in file_columns]
+    is_named_by_folder = _CAPTURE in wanted and _CAPTURE not in file_columns
     if is_named_by_folder and _ORIGIN not in stored:
         stored.append(_ORIGIN)
     rows = file.read(stored) if group is None else file.read_row_group(group, stored)
     arrays = []
     for name in wanted:
-        if name in there:
+        if name in file_columns:
             arrays.append(rows.column(name))
         elif name == _CAPTURE:
             arrays.append(rows.column(_ORIGIN).fill_null(capture.capture_id))
@@ -52,7 +51,7 @@ def read_rows(
 
 
 def names_of_rows(path: Path, metadata: pq.FileMetaData, capture: Manifest) -> frozenset[str]:
-    """The captures that the rows of one file name as theirs.
+    """Return the distinct captures of the rows of one file.
 
     Args:
         metadata: of that file.
@@ -62,7 +61,7 @@ def names_of_rows(path: Path, metadata: pq.FileMetaData, capture: Manifest) -> f
         return frozenset()
     column = _CAPTURE if _CAPTURE in metadata.schema.names else _ORIGIN
     with pq.ParquetFile(path, metadata=metadata, read_dictionary=[column]) as file:
-        # (Other threads would have nothing to do: it is one column.)
+        # One column gives other threads nothing to do.
         for batch in file.iter_batches(columns=[column], use_threads=False):
             names = batch.column(0).unique().to_pylist()
             captures.update(capture.capture_id if name is None else name for name in names)
@@ -70,10 +69,10 @@ def names_of_rows(path: Path, metadata: pq.FileMetaData, capture: Manifest) -> f
 
 
 def with_previous_connections(rows: pa.Table, deliveries: pa.Table) -> pa.Table:
-    """Deliveries of schema version 1 with previous_connection_id, which that did not have.
+    """Add `previous_connection_id` to deliveries of schema version 1, which lacks it.
 
-    A frame's number says where it is within its capture; a delivery of an earlier rotation of a tap
-    is in another one, and stays unknown.
+    A frame number identifies a frame within its capture only; if the previous delivery is in an
+    earlier rotation of a tap, the column stays null.
 
     Args:
         deliveries: capture, frame_no and connection_id of all deliveries of the captures.
@@ -92,8 +91,8 @@ def with_previous_connections(rows: pa.Table, deliveries: pa.Table) -> pa.Table:
 
 
 def is_schema_of(schema: pa.Schema, table: str, version: int) -> bool:
-    """Whether a file has the columns that a table has in a schema version. Older versions had the
-    same ones without those that came since, in the same order; version 1 had no `capture`."""
+    """Whether a file has a table's columns of a schema version. Older versions have a subset of the
+    current columns, in the same order; version 1 lacks `capture`."""
     declared = arrow_schema(table)
     if version == SCHEMA_VERSION:
         return bool(schema.equals(declared))

@@ -1,19 +1,19 @@
-"""How a capture gets into a lake: whole or not at all, whatever happens in between.
+"""Install a capture in a lake atomically, also across crashes.
 
-    staging   LAKE/_tmp/<name>.<unique>          tables are being written; a lock file inside tells
-                                                 that the writer lives
+    staging   LAKE/_tmp/<name>.<unique>          tables are being written; the writer holds a lock
+                                                 on a file inside
     ready     LAKE/_tmp/<id>.<unique>.ready      complete and on disk, with the manifest and the
                                                  list of captures that it replaces
     installed LAKE/_manifest/<id>.json           readers see it; tables are at their `places`
 
-From staging to ready is one rename. From ready to installed: remove the manifests of what is
-replaced, replace the table folders, rename the manifest into place, delete the leftovers. Each step
-can be repeated: whoever opens the lake after a crash does it again from the start (`recover`), so a
-ready stage is never lost and nothing is seen half done. Removing captures is installing nothing in
-their place: a ready stage without a manifest.
+One rename turns staging into ready. Installing a ready stage: remove the manifests of the replaced
+captures, replace the table folders, rename the manifest into place, delete the rest. Each step is
+idempotent: the next process that opens the lake after a crash repeats them all (`recover`), so no
+ready stage is lost and no reader sees a partial state. Removing captures is a ready stage without a
+manifest, which replaces them by nothing.
 
-A capture that takes nothing's place is added while others read: what they found at the start stays
-where it is. What takes files away waits until nobody reads, and is made ready only then.
+A capture that replaces nothing is installed while others read: files that they opened stay. A stage
+that removes files becomes ready only under the exclusive lock, when nobody reads.
 """
 
 import errno
@@ -36,9 +36,9 @@ from dissector.lake.places import remove_if_empty
 from dissector.schemas import TABLES
 
 STAGE_FOLDER: Final = "_tmp"
-# Numbers that were computed once, kept by whoever needs them again: no table, and never missed.
+# Cache of computed rows (`lake.cache`); may be deleted at any time.
 SUMS_FOLDER: Final = "_sums"
-# What a lake consists of, its locks apart.
+# All folders of a lake.
 FOLDERS: Final = (*TABLES, STAGE_FOLDER, SUMS_FOLDER, lake_manifest.MANIFEST_FOLDER)
 _REMOVAL: Final = "rm"
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -47,25 +47,25 @@ WRITER_LOCK: Final = "writer.lock"
 MANIFEST: Final = "manifest.json"
 _REPLACES: Final = "replaces.json"
 _TEMPORARY: Final = "_temporary"
-# What the umask may narrow: rows tell what went over the wire, which is not for everybody.
+# Upper limit of file modes; the umask may narrow it. Rows contain what was sent on the wire.
 _MOST_RIGHTS: Final = 0o640
 
 
 def begin_temporary(lake: Path) -> None:
-    """Make a lake that is gone when the command ends: what is in it need not wait for a disk. It is
-    not compressed: most columns are read at once, and many times."""
+    """Create a lake that is deleted when the command ends. Its files are not synced, and not
+    compressed, as most columns are read at once and many times."""
     lake.mkdir()
     (lake / _TEMPORARY).touch()
 
 
 def is_temporary(lake: Path) -> bool:
-    """Whether a lake is gone when the command ends."""
+    """Whether a lake is deleted when the command ends."""
     return os.path.exists(lake / _TEMPORARY)
 
 
 @contextmanager
 def writing_to(lake: Path) -> Iterator[None]:
-    """Turn the system's errors into the one that says that the lake could not be written."""
+    """Convert the system's OSError to OutputError: the lake could not be written."""
     try:
         yield
     except OSError as error:
@@ -82,8 +82,8 @@ def writing_to(lake: Path) -> Iterator[None]:
 class Stage:
     """A folder for one capture that is being written.
 
-    It needs no lock of the lake: whoever clears what dead writers left takes a stage for dead only
-    while he holds its own lock, and one that was cleared before it was locked is begun again.
+    It needs no lock of the lake: a process deletes an abandoned stage only while it holds the
+    stage's own lock, and a stage that is deleted before its writer locks it is created again.
     """
 
     def __init__(self, lake: Path, name: str) -> None:
@@ -98,7 +98,7 @@ class Stage:
             self._lock = locks.hold(self.folder / WRITER_LOCK)
 
     def describe(self, manifest: Manifest | None) -> None:
-        """See that all is on disk, for whoever installs it; see `prepare`."""
+        """Write the manifest and sync the stage to disk; see `prepare`."""
         if manifest is not None:
             self._ready_name = manifest.capture_id
             self._place = places.place_of(manifest)
@@ -106,11 +106,11 @@ class Stage:
         _sync_tree(self.lake, self.folder)
 
     def prepare(self, manifest: Manifest | None) -> None:
-        """See that all is on disk, or in the store. It takes long, so no lock of the lake should be
-        held.
+        """Sync the stage to disk, or upload it to the store. This is slow: call it without holding
+        a lock of the lake.
 
         Args:
-            manifest: None where captures are removed and nothing takes their place.
+            manifest: None if captures are removed without a replacement.
         """
         stored = mirror.of(self.lake)
         if stored is None:
@@ -121,13 +121,13 @@ class Stage:
             stored.upload(self.folder, self._manifest)
 
     def install(self, replaces: Iterable[str]) -> bool:
-        """Put a prepared stage into the lake, see the function `install`.
+        """Install a prepared stage, see the function `install`.
 
         Args:
-            replaces: places of what it takes the place of.
+            replaces: places of the captures that it replaces.
 
         Raises:
-            Overtaken: it lies in a store, and was changed since its manifests were looked at.
+            Overtaken: the lake is in a store, and its log has grown since the last sync.
         """
         stored = mirror.of(self.lake)
         if stored is None:
@@ -135,7 +135,7 @@ class Stage:
         manifest = self._manifest
         if manifest is not None and stored.has(manifest):
             return False
-        uploaded, self._uploaded = self._uploaded, []  # they may be named by now, or soon
+        uploaded, self._uploaded = self._uploaded, []  # even if it fails, a log entry may name them
         try:
             stored.commit(manifest, set(map(places.id_at, replaces)), self.folder.name)
         except mirror.Overtaken:
@@ -146,10 +146,10 @@ class Stage:
         return True
 
     def make_ready(self, replaces: Iterable[str]) -> Path:
-        """Complete a prepared stage; from here on it is installed, if need be by others.
+        """Turn a prepared stage into a ready one; this or any other process will install it.
 
         Args:
-            replaces: places of what it takes the place of.
+            replaces: places of the captures that it replaces.
 
         Returns:
             The ready folder.
@@ -167,7 +167,7 @@ class Stage:
         return ready
 
     def discard(self) -> None:
-        """Remove the stage if it is not ready, and let go of it."""
+        """Delete the stage unless it is ready, and release its lock."""
         if self._lock is None:
             return
         if not self.folder.name.endswith(_READY):
@@ -180,7 +180,7 @@ class Stage:
 
 
 def needs_recovery(lake: Path) -> bool:
-    """Whether stages wait to be installed, or dead writers left some."""
+    """Whether there are ready or abandoned stages."""
     folder = lake / STAGE_FOLDER
     return folder.is_dir() and any(
         stage.name.endswith(_READY) or not locks.is_held(stage / WRITER_LOCK)
@@ -189,7 +189,7 @@ def needs_recovery(lake: Path) -> bool:
 
 
 def stages(lake: Path) -> list[Path]:
-    """All stages; what else lies in their folder is none of ours, and links are not followed."""
+    """Return all stages: the directories in `_tmp`, symbolic links excluded."""
     folder = lake / STAGE_FOLDER
     try:
         with os.scandir(folder) as entries:
@@ -200,29 +200,29 @@ def stages(lake: Path) -> list[Path]:
 
 
 def ready_stages(lake: Path) -> list[Path]:
-    """Stages that are complete: they wait, or are being installed."""
+    """Return the ready stages; some may be in the middle of their installation."""
     return [stage for stage in stages(lake) if stage.name.endswith(_READY)]
 
 
 def ready_ids(lake: Path) -> set[str]:
-    """What ready stages are installed as."""
+    """Return the ids under which ready stages will be installed."""
     return {_id_of(stage) for stage in ready_stages(lake)}
 
 
 def recover(lake: Path, *, is_alone: bool) -> bool:
-    """Install what is ready and delete what dead writers left. What waits for a store waits on.
+    """Install ready stages and delete abandoned ones. Ready stages for a store stay (`delivery`).
 
     Args:
-        is_alone: whether the exclusive lock is held; else that for adding captures is.
+        is_alone: the caller holds the exclusive lock; else the lock for adding.
 
     Returns:
-        Whether that was all; else something that takes files away waits for the exclusive lock.
+        False if a stage that removes files needs the exclusive lock and was not installed.
     """
     is_all = True
     delete_abandoned(lake)
     for stage in ready_stages(lake) if mirror.of(lake) is None else ():
-        if (others := replaced_by(stage)) is not None:
-            if is_alone or not removes_files(lake, stage, _id_of(stage), others):
+        if (replaced := replaced_by(stage)) is not None:
+            if is_alone or not removes_files(lake, stage, _id_of(stage), replaced):
                 install(lake, stage)
             else:
                 is_all = False
@@ -231,7 +231,7 @@ def recover(lake: Path, *, is_alone: bool) -> bool:
 
 
 def finish_interrupted(lake: Path) -> None:
-    """Finish what killed runs left, waiting for those who read only where files are taken away."""
+    """Recover after killed runs; waits for readers only if files are to be removed."""
     with locks.adding_lock(lake):
         is_all = recover(lake, is_alone=False)
     if not is_all:
@@ -240,23 +240,23 @@ def finish_interrupted(lake: Path) -> None:
 
 
 def delete_abandoned(lake: Path) -> None:
-    """Delete what dead writers left unfinished; no lock of the lake is needed. What is ready stays:
-    it may be half installed."""
+    """Delete abandoned stages; needs no lock of the lake. Ready stages stay: one may be partly
+    installed."""
     for stage in stages(lake):
         lock = stage / WRITER_LOCK
-        was_locked = lock.exists()  # looked at first: a writer may begin meanwhile
+        was_locked = lock.exists()  # tested first: a writer may create it meanwhile
         if stage.name.endswith(_READY):
             continue
         with locks.left_behind(lock) as is_dead:
             if is_dead and was_locked:
                 shutil.rmtree(stage, ignore_errors=True)
             elif is_dead:
-                remove_if_empty(stage)  # just begun, or killed while it began
+                remove_if_empty(stage)  # new, or its writer was killed before it locked the stage
 
 
 def removes_files(lake: Path, stage: Path, capture: str, replaces: Collection[str]) -> bool:
-    """Whether installing a stage takes files away that somebody may be reading. replaces: places of
-    what is replaced."""
+    """Whether installing a stage removes files that a process may be reading. replaces: places of
+    the replaced captures."""
     if mirror.of(lake):
         return False  # files in a store stay for a while
     target = lake / lake_manifest.MANIFEST_FOLDER / f"{capture}.json"
@@ -270,19 +270,19 @@ def _id_of(ready: Path) -> str:
 
 
 def install(lake: Path, ready: Path) -> bool:
-    """Do, or do again, all steps from ready to installed; the exclusive lock is held, or that for
-    adding where the stage takes nothing away.
+    """Do or repeat all steps from ready to installed. The caller holds the exclusive lock, or the
+    lock for adding if the stage removes no files.
 
     Returns:
-        False if the same capture was there already and the stage was discarded.
+        False if the lake had the same capture already; then the stage is deleted.
     """
     capture = _id_of(ready)
     staged = ready / MANIFEST
     manifests = lake / lake_manifest.MANIFEST_FOLDER
     manifests.mkdir(exist_ok=True)
     target = manifests / f"{capture}.json"
-    others = replaced_by(ready) or ()
-    names = {*map(places.id_at, others)} - {capture}
+    replaced = replaced_by(ready) or ()
+    names = {*map(places.id_at, replaced)} - {capture}
     if staged.is_file():
         manifest = manifest_at(staged)
         place = places.place_of(manifest)
@@ -298,18 +298,18 @@ def install(lake: Path, ready: Path) -> bool:
         _sync_folder(lake, manifests)
     else:
         _delete_manifests(lake, names)
-    places.delete(lake, (*places.places_without_day(capture), *others))
+    places.delete(lake, (*places.places_without_day(capture), *replaced))
     delete(ready)
     return True
 
 
 def remove_captures(lake: Path, gone: Collection[str]) -> None:
-    """Take captures out of the lake, all or none of them; the exclusive lock is held.
+    """Remove captures from the lake, all or none; the caller holds the exclusive lock.
 
-    What a run that is killed leaves of it, the next command that opens the lake does.
+    If this process is killed, the next command that opens the lake completes the removal.
 
     Args:
-        gone: their places.
+        gone: places of the captures.
     """
     try:
         stage = Stage(lake, _REMOVAL)
@@ -321,7 +321,7 @@ def remove_captures(lake: Path, gone: Collection[str]) -> None:
     except OSError as error:
         if error.errno not in _NO_ROOM or mirror.of(lake):
             raise
-        # There is no room to note what is being done, and most likely that is why it is done.
+        # The disk is too full for a stage, probably the reason for the removal: remove directly.
         _delete_manifests(lake, map(places.id_at, gone))
         places.delete(lake, gone)
 
@@ -333,8 +333,8 @@ def _delete_manifests(lake: Path, captures: Iterable[str]) -> None:
 
 
 def refuse_links(lake: Path, error: type[DissectorError]) -> None:
-    """See that what the lake consists of lies in it: whoever may put a symbolic link there would
-    otherwise choose what we delete.
+    """Refuse a lake with symbolic links: a user who can create one there would choose what we
+    delete.
 
     Raises:
         error: one of its folders, or its lock, is a link.
@@ -349,8 +349,8 @@ def refuse_links(lake: Path, error: type[DissectorError]) -> None:
 
 
 def replaced_by(ready: Path) -> tuple[str, ...] | None:
-    """The places of what a ready stage is instead of; None if its list is damaged, so that it must
-    wait. Programs before places listed ids."""
+    """Return the places of the captures that a ready stage replaces; None if its list is damaged:
+    then it cannot be installed. Older programs listed ids."""
     path = ready / _REPLACES
     if not path.is_file():
         return ()
@@ -360,26 +360,27 @@ def replaced_by(ready: Path) -> tuple[str, ...] | None:
         return None
     if not isinstance(names, list):
         return None
-    found: list[str] = []
+    replaced: list[str] = []
     for name in names:
         if places.is_place(name):
-            found.append(name)
+            replaced.append(name)
         elif lake_manifest.is_plain_name(name):
-            found += places.places_without_day(name)
+            replaced += places.places_without_day(name)
         else:
             return None
-    return tuple(found)
+    return tuple(replaced)
 
 
 def _is_there(lake: Path, staged: Path, target: Path) -> bool:
-    """Whether the lake has this very capture, with all its files at their size."""
+    """Whether the lake has an equal manifest and all of its files at their size."""
     if not target.is_file() or target.read_bytes() != staged.read_bytes():
         return False
     return has_all_files(lake, manifest_at(staged))
 
 
 def has_all_files(lake: Path, manifest: Manifest) -> bool:
-    """Whether a lake has all files of a capture, at their size; in a store, what is named is."""
+    """Whether a lake has all files of a capture at their size; always true for a store, whose
+    files outlive their manifests."""
     if mirror.of(lake):
         return True
     for part in manifest.files:
@@ -390,8 +391,8 @@ def has_all_files(lake: Path, manifest: Manifest) -> bool:
 
 
 def is_in_group(lake: Path, manifest: Manifest) -> bool:
-    """Whether a compacted group of the same day holds a capture: a rotation of a replay that comes
-    again is compared with nothing before."""
+    """Whether a compacted group of the same day contains a capture. Landing does not compare a
+    rotation of a repeated replay, so this does."""
     if manifest.replaces:
         return False
     name = f'"capture_id": "{manifest.capture_id}"'.encode()
@@ -411,7 +412,7 @@ def manifest_at(staged: Path) -> Manifest:
 
 
 def delete(ready: Path) -> None:
-    """Remove an installed stage, the list of what it replaces last."""
+    """Delete an installed stage; the list of replaced captures last, so that it can be repeated."""
     for entry in ready.iterdir():
         if entry.is_dir():
             shutil.rmtree(entry)
@@ -437,7 +438,7 @@ def _sync_folder(lake: Path, folder: str | Path) -> None:
 
 
 def _sync(lake: Path, path: str | Path, flags: int, most_rights: int = 0o7777) -> None:
-    """See that a file or folder of a lake is on disk, with no more rights than these."""
+    """Limit the mode of a file or folder to `most_rights`, and sync it to disk."""
     descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:
         mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
@@ -450,7 +451,7 @@ def _sync(lake: Path, path: str | Path, flags: int, most_rights: int = 0o7777) -
 
 
 def _new_folder(parent: Path, name: str) -> Path:
-    """A new folder `name.<unique>`; another writer may remove the empty parent meanwhile."""
+    """Create a folder `name.<unique>`; retries if another writer removes the empty parent."""
     while True:
         parent.mkdir(parents=True, exist_ok=True)
         folder = parent / f"{name}.{secrets.token_hex(6)}"

@@ -1,7 +1,7 @@
-"""Whether a lake holds a capture already, told by its size and digest alone.
+"""Detect by size and digest that a lake contains a capture already.
 
-Reading and hashing a capture costs much less than dissecting it. It is done only where the lake has
-a capture of that name and, unless the input is compressed, of that size.
+Reading and hashing a capture costs much less than dissecting it. This is done only if the lake has
+a capture of the same name and, unless the input is compressed, of the same size.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -42,8 +42,8 @@ def known_capture(
     cluster: str | None = None,
     progress: Progress | None = None,
 ) -> tuple[Account, Landed] | None:
-    """What landing a capture once more would give, which changes nothing; None if it would, or if
-    that cannot be told without dissecting it.
+    """Return the result of landing a capture that the lake has unchanged; None if landing it would
+    change the lake, or if only dissecting it can decide.
 
     Args: as of `land_chain`.
 
@@ -51,12 +51,12 @@ def known_capture(
         InputError: a newer program wrote the lake. OutputError: a part of it is a link.
     """
     if options.max_packets is not None or not all(map(is_file, chain.files)):
-        return None  # bytes of a pipe do not come again
+        return None  # a pipe cannot be read twice
     refuse_links(lake, OutputError)
-    with suppress(OSError):  # whoever lands it says what is wrong
+    with suppress(OSError):  # landing it reports the error
         delete_abandoned(lake)
         if ready_ids(lake):
-            return None  # it may take away what is there
+            return None  # a ready stage may remove the capture
         candidates = [
             (manifest, inside)
             for manifest in _manifests(lake).of_base_name(chain.base_name)
@@ -72,17 +72,17 @@ def known_capture(
                 continue
             account = Account.from_json(inside.account, chain.base_name, chain.shown_names)
             if account is None or account.tls_decrypted:
-                return None  # with the keys of this run it may be less
+                return None  # the keys of this run may decrypt fewer connections
             if account.tls_encrypted and path_of(options) is not None:
-                return None  # a key log may open more
-            told = told_of(options, cluster, account)
-            if manifest.replaces or _is_the_same(manifest, chain, told, lake):
+                return None  # the key log may decrypt more connections
+            decoding = decoding_options(options, cluster, account)
+            if manifest.replaces or _is_the_same(manifest, chain, decoding, lake):
                 return account, _unchanged(manifest, inside)
     return None
 
 
-def told_of(options: Options, cluster: str | None, account: Account) -> dict[str, Any]:
-    """What decoding was told, and found of what it was told, for a manifest."""
+def decoding_options(options: Options, cluster: str | None, account: Account) -> dict[str, Any]:
+    """Return a manifest's `options`: those of decoding, and the number of decrypted connections."""
     return {**options.as_json(), "cluster": cluster, DECRYPTED: account.tls_decrypted}
 
 
@@ -92,7 +92,7 @@ def _manifests(lake: Path) -> Manifests:
 
 
 def _may_be(files: Sequence[str], sizes: Collection[int]) -> bool:
-    """Whether files may hold as many bytes as one of the sizes says, uncompressed."""
+    """Whether the uncompressed size of the files may be one of these sizes."""
     if not sizes or sum(state_of(path).size for path in files) in sizes:
         return bool(sizes)
     return any(map(_is_compressed, files))
@@ -104,7 +104,7 @@ def _is_compressed(path: str) -> bool:
 
 
 def _digest_of(files: Sequence[str], progress: Progress | None) -> ChainDigest | None:
-    """The digest of a chain; None if a file of it is no capture, is cut, or is damaged."""
+    """Return the digest of a chain; None if a file of it is no capture, is cut, or is damaged."""
     digest = ChainDigest()
     with ChainReader(files, digest) as reader:
         for event in reader:
@@ -115,12 +115,12 @@ def _digest_of(files: Sequence[str], progress: Progress | None) -> ChainDigest |
         return None if reader.problems else digest
 
 
-def _is_the_same(manifest: Manifest, chain: Chain, told: Mapping[str, Any], lake: Path) -> bool:
-    """Whether landing would write the very files that are there."""
+def _is_the_same(manifest: Manifest, chain: Chain, decoding: Mapping[str, Any], lake: Path) -> bool:
+    """Whether landing would write the same files and manifest again."""
     written = manifest.schema_version, dict(manifest.versions), dict(manifest.settings)
     return (
         written == (SCHEMA_VERSION, writer_versions(), SETTINGS.as_json())
-        and dict(manifest.options) == told
+        and dict(manifest.options) == decoding
         and [source.file_name for source in manifest.sources] == [*map(file_name, chain.files)]
         and has_all_files(lake, manifest)
     )

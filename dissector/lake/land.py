@@ -1,6 +1,6 @@
-"""Landing captures: dissect one and put it into a lake, or many in several processes.
+"""Land captures: dissect one and install it in a lake, or many in several processes.
 
-`land_chain` is the whole of it for one capture; the command line and Spark tasks both call it.
+`land_chain` does everything for one capture; the command line and Spark tasks both call it.
 """
 
 import signal
@@ -14,28 +14,28 @@ from dissector.errors import DissectorError, InputError
 from dissector.lake import mirror
 from dissector.lake.delivery import deliver
 from dissector.lake.install import writing_to
-from dissector.lake.known import known_capture, told_of
+from dissector.lake.known import decoding_options, known_capture
 from dissector.lake.landing import ConcurrentLanding, Landed, Landing
 from dissector.lake.manifest import cut_base_name
 from dissector.sources.account import Account
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import Chain
 
-if TYPE_CHECKING:  # what only several processes need takes as long to import as a small capture
+if TYPE_CHECKING:  # importing multiprocessing takes as long as landing a small capture
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
 
 Progress = Callable[[int], None]
 
-# Starting a process and loading the compiled passes there takes a processor as long as 80 MB of
-# input, so each shall have more to do; a capture costs as much as so many bytes of it before its
-# first packet. Where it is smaller, whether the lake has it already is seen before processes start.
+# Starting a process and loading the compiled passes there costs the CPU time of 80 MB of input, so
+# each process must have more input than that. A capture has a fixed cost of _BYTES_OF_A_CAPTURE
+# bytes of input; smaller captures are looked up in the lake before processes start.
 _WORTH_A_PROCESS: Final = 128 << 20
 _BYTES_OF_A_CAPTURE: Final = 2 << 20
 
 
 class Outcome(NamedTuple):
-    """What became of one capture: number of its chain; landed is None where error says why not."""
+    """Result for the chain with this number; `landed` is None if `error` is set."""
 
     number: int
     account: Account
@@ -50,16 +50,16 @@ def land_chain(
     cluster: str | None = None,
     progress: Progress | None = None,
 ) -> tuple[Account, Landed]:
-    """Dissect one capture into a lake, unless it is there already.
+    """Dissect one capture into a lake, unless the lake has it already.
 
     Args:
-        cluster: label of the Pulsar cluster. progress: told the stored bytes read so far.
+        cluster: label of the Pulsar cluster. progress: called with the stored bytes read so far.
 
     Returns:
-        What was read, kept and lost; what became of it in the lake.
+        The account of the input (read, kept, lost), and the result of landing it.
 
     Raises:
-        InputError: nothing of the capture could be read; the lake is as it was.
+        InputError: nothing of the capture could be read; the lake is unchanged.
         OutputError: the lake could not be written.
     """
     if known := known_capture(chain, lake, options, cluster, progress):
@@ -67,7 +67,7 @@ def land_chain(
     while True:
         with Landing(lake, _base_name(chain, options)) as landing:
             account = _write(landing, chain, options, cluster, progress)
-            with suppress(ConcurrentLanding):  # then the size of what came meanwhile is known
+            with suppress(ConcurrentLanding):  # retry: the other capture's size is known now
                 is_last = chain.is_stdin
                 return account, _commit(landing, account, options, cluster, is_last=is_last)
 
@@ -79,10 +79,10 @@ def land_strictly(
     cluster: str | None = None,
     progress: Progress | None = None,
 ) -> list[Outcome]:
-    """Dissect all captures, then put all of them into the lake, or none if a part is missing.
+    """Dissect all captures, then install all of them, or none if a part of the input is missing.
 
     Raises:
-        InputError: a part of the input is missing; the lake is as it was.
+        InputError: a part of the input is missing; the lake is unchanged.
         OutputError: the lake could not be written.
     """
     outcomes: list[Outcome] = []
@@ -109,8 +109,8 @@ def land_strictly(
 
 
 def _base_name(chain: Chain, options: Options) -> str:
-    """What a capture is compared by with those in the lake: one that is cut on purpose is no
-    beginning of the whole one, nor of one that is cut elsewhere."""
+    """Return the base name under which the lake compares a capture. One limited by `--max-packets`
+    has its own: it is no prefix of the whole capture, nor of one with another limit."""
     if options.max_packets is None:
         return chain.base_name
     return cut_base_name(chain.base_name, options.max_packets)
@@ -140,8 +140,8 @@ def _commit(
     *,
     is_last: bool = True,
 ) -> Landed:
-    told = told_of(options, cluster, account)
-    return landing.commit(told, account.as_json(), is_last=is_last)
+    decoding = decoding_options(options, cluster, account)
+    return landing.commit(decoding, account.as_json(), is_last=is_last)
 
 
 def _shifted(progress: Progress | None, done: int) -> Progress | None:
@@ -149,11 +149,11 @@ def _shifted(progress: Progress | None, done: int) -> Progress | None:
 
 
 def processes_for(chains: Sequence[Chain], jobs: int) -> int:
-    """In how many processes of their own captures are landed; 0: in this one, as one capture is
-    all but all there is to do, or there is little."""
-    work = sorted(chain.stored_bytes + _BYTES_OF_A_CAPTURE for chain in chains)
-    beside_largest = sum(work[:-1]) // _WORTH_A_PROCESS
-    processes = min(jobs, len(chains), sum(work) // _WORTH_A_PROCESS, 1 + beside_largest)
+    """Return the number of worker processes; 0: land in this process, as the input is small or
+    consists mostly of one capture."""
+    costs = sorted(chain.stored_bytes + _BYTES_OF_A_CAPTURE for chain in chains)
+    beside_largest = sum(costs[:-1]) // _WORTH_A_PROCESS
+    processes = min(jobs, len(chains), sum(costs) // _WORTH_A_PROCESS, 1 + beside_largest)
     return 0 if processes == 1 or any(chain.is_stdin for chain in chains) else processes
 
 
@@ -165,11 +165,11 @@ def land_chains(
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Iterator[Outcome]:
-    """Land captures one by one or in several processes; yields outcomes as they come.
+    """Land captures one by one or in several processes; yields outcomes as captures finish.
 
-    A capture that cannot be read is an outcome with its error; the others go on. When the caller
-    stops (an exception in it, such as KeyboardInterrupt), captures that are complete stay in the
-    lake, unfinished ones leave nothing.
+    A capture that cannot be read gives an outcome with its error and does not stop the others. If
+    the caller stops (an exception in it, such as KeyboardInterrupt), finished captures stay in the
+    lake and unfinished ones leave no files.
 
     Raises:
         OutputError: the lake could not be written.
@@ -198,10 +198,10 @@ def land_chains(
 def _known_outcomes(
     chains: Sequence[Chain], lake: Path, options: Options, cluster: str | None
 ) -> Iterator[Outcome]:
-    """The outcomes of small captures that the lake has."""
+    """Yield the outcomes of small captures that the lake has already."""
     for number, chain in enumerate(chains):
         if chain.stored_bytes < _BYTES_OF_A_CAPTURE:
-            with suppress(InputError):  # which whoever lands it tells
+            with suppress(InputError):  # landing it reports the error
                 if known := known_capture(chain, lake, options, cluster):
                     yield Outcome(number, *known, None)
 
@@ -214,7 +214,7 @@ def landed_or_failed(
     cluster: str | None,
     progress: Progress | None = None,
 ) -> Outcome:
-    """land_chain, where a capture that cannot be read is an outcome with its error."""
+    """Call `land_chain`; return an InputError as an outcome."""
     try:
         account, landed = land_chain(chain, lake, options, cluster, progress)
     except InputError as error:
@@ -239,11 +239,11 @@ def _stop(*_: Any) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _work(channel: "Connection") -> None:
-    """In a process of its own: land what comes through the channel, until it says None.
+def _worker(channel: "Connection") -> None:
+    """Run in a worker process: land the tasks that the channel delivers, until it delivers None.
 
-    The terminal's interrupt reaches every process of the group; here the first process decides, and
-    ends the others by SIGTERM, which leaves an unfinished capture as cleanly as an interrupt.
+    The terminal sends SIGINT to every process of the group. Workers ignore it: the parent process
+    decides, and stops them by SIGTERM, which cleans up an unfinished capture as SIGINT would.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
@@ -258,7 +258,7 @@ def _work(channel: "Connection") -> None:
 
 
 class _Reporter:
-    """Sends progress to the first process, a few times a second at most."""
+    """Sends progress to the parent process, a few times a second at most."""
 
     _STEP: Final = 16 << 20
 
@@ -273,7 +273,7 @@ class _Reporter:
 
 
 class _Workers:
-    """The processes, each with the chain it works on."""
+    """The worker processes and their channels."""
 
     def __init__(self, count: int) -> None:
         import multiprocessing
@@ -283,7 +283,7 @@ class _Workers:
         self.processes: list[BaseProcess] = []
         for _ in range(count):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs,), daemon=True)
+            process = context.Process(target=_worker, args=(theirs,), daemon=True)
             process.start()
             theirs.close()
             self.channels.append(ours)
@@ -304,7 +304,7 @@ class _Workers:
 def _land_in_processes(
     tasks: Sequence[_Task], processes: int, progress: Progress | None
 ) -> Iterator[Outcome]:
-    """The largest captures first, so that the last one to end is not the longest."""
+    """Land the largest captures first, so that no long one starts last."""
     from multiprocessing.connection import Connection, wait
 
     waiting = sorted(tasks, key=lambda task: task.chain.stored_bytes)
@@ -333,7 +333,7 @@ def _land_in_processes(
 
 
 def _received(channel: "Connection", chain: Chain) -> Outcome | int:
-    """The next message of a worker; what it raised is raised here."""
+    """Return the next message of a worker; raise the exception that it sent."""
     try:
         message = channel.recv()
     except EOFError:

@@ -1,11 +1,11 @@
-"""Landing one capture: write its tables beside the lake, decide what it replaces, install it.
+"""Land one capture: write its tables to a stage, decide which captures it replaces, install it.
 
     with Landing(lake, base_name) as landing:
         for block in dissect(chain, options, digest=landing.digest):
             landing.write(block)
         landed = landing.commit(options={...})
 
-Leaving the block without `commit` leaves the lake as it was.
+Leaving the block without `commit` does not change the lake.
 """
 
 from collections.abc import Mapping
@@ -52,19 +52,19 @@ DECRYPTED: Final = "tls_decrypted"
 
 
 class ConcurrentLanding(Exception):
-    """Another landing put a capture of the same name into the lake meanwhile, and what was kept of
-    this one's bytes cannot tell whether the other is its beginning: landing it again can."""
+    """Another landing installed a capture of the same name meanwhile, and the digests of this one
+    cannot decide whether the other is a prefix of it; landing it again can."""
 
 
 class Landed(NamedTuple):
-    """What became of a capture.
+    """Result of landing a capture.
 
-    outcome: `installed`; `unchanged`, the same was there; `shorter`, a longer version is there and
-        this one was dropped.
-    replaced: ids of shorter versions that it took the place of.
+    outcome: `installed`; `unchanged`, the lake had the same one; `shorter`, the lake has a longer
+        version and this one was discarded.
+    replaced: ids of shorter versions that it replaced.
     rows: by table.
     bytes: of its Parquet files.
-    day: where it lies, as `places.day_of` says.
+    day: of its folder, as `places.day_of` returns it.
     sentences: for the user, about other captures of the lake.
     """
 
@@ -78,13 +78,13 @@ class Landed(NamedTuple):
 
 
 class Landing:
-    """One capture on its way into a lake.
+    """One capture that is being written to a lake.
 
-    digest: hashes the uncompressed input; whoever reads it calls `update` and `end_file`.
+    digest: hashes the uncompressed input; the input's reader calls `update` and `end_file`.
 
     Args:
-        tap_id: the capture's id if it is a rotation of a tap (`tap_capture_id`), whose bytes have
-            no digest: it is compared with nothing, and waits for no lock.
+        tap_id: the capture's id if it is a rotation of a tap (`tap_capture_id`). A rotation has no
+            digest, so it is compared with no other capture and waits for no lock.
 
     Raises:
         InputError: a newer program wrote the lake.
@@ -121,10 +121,10 @@ class Landing:
         self._stage.discard()
 
     def write(self, block: TableBlock) -> None:
-        """Take over a block of rows.
+        """Queue a block of rows; the caller must not change it afterwards.
 
         Raises:
-            OutputError: the disk is full or went away.
+            OutputError: the disk is full or failed.
         """
         if block.table == "capture_files":
             self._note_span(block)
@@ -132,11 +132,11 @@ class Landing:
             self._writer.write(block)
 
     def seal(self) -> None:
-        """End all files and free the memory, for callers that commit several captures at the end;
-        the input was read to its end.
+        """Close all files and free the memory after the whole input was read, for callers that
+        commit several captures at the end.
 
         Raises:
-            OutputError: the disk is full or went away.
+            OutputError: the disk is full or failed.
         """
         if self._files is None:
             with writing_to(self._lake):
@@ -155,9 +155,9 @@ class Landing:
         """Finish the files and install the capture.
 
         Args:
-            options: what changes the rows of these bytes (JSON values); no folders, no clock.
-            account: what was read, kept and lost, as `Contained` has it.
-            is_last: the bytes will not be read again.
+            options: decoding options that determine the rows (JSON values); no folders, no clock.
+            account: see `Contained`.
+            is_last: the caller cannot read the input again.
 
         Raises:
             OutputError: the lake cannot be written.
@@ -171,18 +171,18 @@ class Landing:
                 return self._leave_ready(manifest)
             self._stage.prepare(manifest)
             with adding_lock(self._lake):
-                landed = mirror.settled(
+                landed = mirror.retry_overtaken(
                     self._lake, lambda: self._install(manifest, is_alone=False, is_last=is_last)
                 )
             if landed is None:
                 with exclusive_lock(self._lake):
                     landed = self._install(manifest, is_alone=True, is_last=is_last)
-        assert landed is not None, "whoever is alone waits for nobody"
+        assert landed is not None, "the exclusive lock permits every installation"
         return landed
 
     def _leave_ready(self, manifest: Manifest) -> Landed:
-        """Complete a rotation on disk. While others change the lake, they install it afterwards; a
-        store gets it when it can (`delivery`)."""
+        """Complete a rotation on disk, and install it unless another process holds the lake's lock:
+        then the next writer installs it. For a store, `delivery` uploads it."""
         self._stage.describe(manifest)
         self._stage.make_ready(())
         with adding_lock_if_free(self._lake) as is_ours:
@@ -212,10 +212,10 @@ class Landing:
         )
 
     def _install(self, manifest: Manifest, *, is_alone: bool, is_last: bool) -> Landed | None:
-        """Compare with what is there by now, then install; the lock for it is held.
+        """Compare with the lake's captures, then install; the caller holds the lock.
 
         Returns:
-            None if files are taken away, which needs the exclusive lock, and is_alone is false.
+            None if files are to be removed, which needs the exclusive lock, and is_alone is false.
         """
         if not recover(self._lake, is_alone=is_alone):
             return None
@@ -237,7 +237,7 @@ class Landing:
                 if how == "grown" and compacted:
                     sentences.append(kept_in(contained, other))
                 elif how in ("grown", "same"):
-                    # The same under another id: of a program that made other ids of names.
+                    # `same` under another id: an older program derived ids from names differently.
                     replaced[contained.capture_id] = place_of(other)
                 else:
                     if not is_last and may_be_prefix(self.digest, contained):
@@ -300,7 +300,7 @@ def _better(manifest: Manifest, there: Manifest) -> str:
 
 
 def kept_in(contained: Contained, there: Manifest) -> str:
-    """What is said of an input whose capture, or a shorter one, is in a group."""
+    """Return the sentence about an input whose capture, or a prefix of it, is in a group."""
     return (
         f"{contained.base_name}, or its beginning, was compacted into {there.capture_id}, which "
         "stays as it is"
@@ -308,7 +308,7 @@ def kept_in(contained: Contained, there: Manifest) -> str:
 
 
 def _shared_files(manifest: Manifest, there: Contained) -> list[str]:
-    """A sentence for each file of ours that another capture of the same name was made from too."""
+    """Return a sentence for each source file that another capture of the same name contains."""
     known = {source.sha256 for source in there.sources if source.bytes}
     return [
         f"{source.file_name} of {manifest.capture_id} is part of {there.capture_id} too"

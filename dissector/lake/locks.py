@@ -1,9 +1,10 @@
-"""The locks of a lake.
+"""The file locks of a lake.
 
-`_lock` keeps files from being taken away: readers share it for as long as they read, and whoever
-adds a capture while it adds; whoever removes or replaces captures has it alone. `_lock_commit` is
-for one at a time of those who add. It is taken before `_lock`, and nobody who has `_lock` alone
-takes it, so that nobody waits in a circle, and those who remove find a moment between two who add.
+`_lock` protects files against removal: readers hold it shared while they read, writers that add a
+capture hold it shared while they add; a writer that removes or replaces captures holds it
+exclusively. `_lock_commit` admits one adding writer at a time. A writer locks it before `_lock`,
+and never while it holds `_lock` exclusively: this excludes deadlock, and lets a removing writer
+lock `_lock` between two adding ones.
 """
 
 import errno
@@ -20,7 +21,7 @@ COMMIT_LOCK_FILE: Final = "_lock_commit"
 
 @contextmanager
 def shared_lock(lake: Path) -> Iterator[None]:
-    """Hold the lake against changes while reading; a lake that cannot be written needs no lock."""
+    """Hold the shared lock for reading; a lake that this process cannot write needs no lock."""
     descriptor = _open_lock(lake, must_write=False)
     if descriptor is None:
         yield
@@ -34,10 +35,10 @@ def shared_lock(lake: Path) -> Iterator[None]:
 
 @contextmanager
 def exclusive_lock(lake: Path, *, may_wait: bool = True) -> Iterator[bool]:
-    """Hold the lake alone, waiting until nobody reads or changes it; gives whether it is held.
+    """Hold the exclusive lock; yields whether it is held.
 
     Args:
-        may_wait: else it is not held while somebody reads or changes it.
+        may_wait: wait for readers and writers; else yield False if there are any.
     """
     descriptor = _open_lock(lake, must_write=True)
     assert descriptor is not None
@@ -53,7 +54,7 @@ def exclusive_lock(lake: Path, *, may_wait: bool = True) -> Iterator[bool]:
 
 @contextmanager
 def adding_lock(lake: Path) -> Iterator[None]:
-    """Hold what adding captures takes, waiting for others who add, or who remove; readers go on."""
+    """Hold the lock for adding; waits for writers, not for readers."""
     with _adding(lake, 0) as is_ours:
         assert is_ours
         yield
@@ -61,7 +62,7 @@ def adding_lock(lake: Path) -> Iterator[None]:
 
 @contextmanager
 def adding_lock_if_free(lake: Path) -> Iterator[bool]:
-    """The same if nobody adds or removes just now; gives whether it is so."""
+    """Hold the lock for adding unless a writer holds it; yields whether it is held."""
     with _adding(lake, fcntl.LOCK_NB) as is_ours:
         yield is_ours
 
@@ -85,8 +86,8 @@ def hold(path: Path) -> int | None:
     """Create a file and lock it for the life of this process.
 
     Returns:
-        The descriptor; closing it, or the end of the process, gives the lock back. None if somebody
-        removed the file before it was locked.
+        The descriptor; closing it, or the end of the process, releases the lock. None if another
+        process removed the file before it was locked.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
@@ -104,9 +105,9 @@ def hold(path: Path) -> int | None:
 
 @contextmanager
 def left_behind(path: Path) -> Iterator[bool]:
-    """Whether nobody holds the lock that `hold` takes; nobody gets it while the body runs.
+    """Yield whether no process holds the lock of `hold`; if so, no process gets it in the body.
 
-    Where we must not look, somebody may hold it. Without the file there is nothing to hold.
+    Yields False if we lack permission to open the file, True if the file does not exist.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -125,7 +126,7 @@ def left_behind(path: Path) -> Iterator[bool]:
 
 
 def is_held(path: Path) -> bool:
-    """Whether some process holds the lock that `hold` took, or may, where we must not look."""
+    """Whether a process holds the lock of `hold`; also true if we lack permission to test it."""
     with left_behind(path) as is_free:
         return not is_free
 

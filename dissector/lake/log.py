@@ -1,12 +1,12 @@
-"""The log of a lake in a store: what was added to it and taken away, in one order for all.
+"""The log of a lake in a store: one total order of the additions and removals of captures.
 
     LAKE/_log/0/<number>.zst    an entry: one change of the lake
-    LAKE/_log/<k>/<number>.zst  a bundle: what 16 of the level below, in their order, come to
+    LAKE/_log/<k>/<number>.zst  a bundle: 16 files of the level below, merged in order
 
-An entry is written if nobody has its number: that is the commit. Who lost reads what came before
-and decides anew. Entries are never changed or removed, so the first number that is not there is the
-end, whatever a store's listings say of it; listings are not asked. Bundles hold nothing of their
-own: they spare requests (10,000 captures are read in 16), and one that is missing is no harm.
+A conditional write that creates the next entry is the commit. A writer whose number exists already
+reads the new entries and decides again. Entries are never changed or removed, so the first missing
+number is the end of the log; listings, which may be stale, are not used. Bundles are redundant:
+they save requests (10,000 captures are read in 16), and a missing one does no harm.
 """
 
 import errno
@@ -31,10 +31,10 @@ _LEVEL: Final = 3  # of the compression
 
 
 class Change(NamedTuple):
-    """What becomes of a lake: first captures go, then others come.
+    """A change of a lake: remove captures, then add captures.
 
-    removed: ids. added: texts of manifests by id. schema_version: of those who wrote it, at most.
-    by: whose it is, which no other change has; empty in a bundle.
+    removed: ids. added: texts of manifests by id. schema_version: the writers' maximum.
+    by: unique name of the attempt that wrote it; empty in a bundle.
     """
 
     removed: frozenset[str]
@@ -43,7 +43,7 @@ class Change(NamedTuple):
     by: str = ""
 
     def then(self, later: "Change") -> "Change":
-        """What this one and a later one come to."""
+        """Merge this change with a later one."""
         kept = {name: text for name, text in self.added.items() if name not in later.removed}
         return Change(
             self.removed | later.removed,
@@ -56,7 +56,7 @@ NOTHING: Final = Change(frozenset(), {}, 1)
 
 
 class Read(NamedTuple):
-    """change: what came since. end: number of the entry that will come next."""
+    """change: the merged entries. end: number of the entry after the last one read."""
 
     change: Change
     end: int
@@ -66,7 +66,7 @@ class Log:
     """The log of one lake.
 
     Args:
-        store: where it lies. prefix: in front of the names in it, with a slash at its end or empty.
+        store: of the lake. prefix: of all names in the store; empty or ending in a slash.
         shown: the lake's address, for messages.
 
     Methods raise OSError of the store.
@@ -78,14 +78,14 @@ class Log:
         self._shown = shown
 
     def name(self, level: int, number: int) -> str:
-        """The name in the store of an entry or a bundle."""
+        """Return the name in the store of an entry (level 0) or a bundle."""
         return f"{self._prefix}{level}/{number:012d}.zst"
 
     def read(self, start: int, until: int | None = None) -> Read:
-        """What was changed from the entry of a number on, before another one or to the end.
+        """Read and merge the entries [start, until), or up to the end of the log.
 
         Raises:
-            InputError: something of it is damaged, or of a newer program.
+            InputError: an entry is damaged, or a newer program wrote it.
         """
         change, at = NOTHING, start
         for size, step in self._steps(start, until):
@@ -107,7 +107,7 @@ class Log:
                 return
 
     def bytes_at(self, number: int) -> bytes | None:
-        """The bytes of an entry, None if there is none."""
+        """Return the bytes of an entry; None if it does not exist."""
         try:
             return self._store.load(self.name(0, number))
         except FileNotFoundError:
@@ -124,13 +124,13 @@ class Log:
         except InputError:
             if level == 0:
                 raise
-            return None  # its entries say the same
+            return None  # the bundle is redundant: read its entries
 
     def append(self, number: int, data: bytes) -> bool:
-        """Commit an entry of a number; False where another one has it.
+        """Commit an entry; return False if the number has a different entry.
 
         Raises:
-            OSError: that cannot be told, or the store is none for a lake.
+            OSError: the result is unknown, or the store lacks conditional writes.
         """
         try:
             if self._store.put_new(self.name(0, number), data):
@@ -139,7 +139,7 @@ class Log:
         except OSError as error:
             if error.errno == errno.ENOTSUP:
                 raise
-            # The answer may be lost and the entry written, now or later.
+            # The response may be lost although the entry was written, or is written later.
             if self._is_missing(number):
                 reason = f"{error.strerror or error}; whether it is in the lake is not known yet"
                 raise OSError(errno.EIO, reason) from None
@@ -149,7 +149,7 @@ class Log:
         return there == data
 
     def _see_that_it_stays(self, number: int, data: bytes) -> None:
-        """Refuse a store that takes no notice of the condition of a write, at a lake's first."""
+        """At a lake's first entry, refuse a store that ignores the condition of a write."""
         if number == 0 and self._store.put_new(self.name(0, number), data):
             self._store.delete([self.name(0, number)])
             raise OSError(errno.ENOTSUP, "the store knows no conditional writes, as a lake needs")
@@ -161,7 +161,7 @@ class Log:
             return True
 
     def bundle(self, end: int) -> None:
-        """Write the bundles that end before a number; nothing is lost where one is not written."""
+        """Write the bundles that end before entry number `end`; errors are ignored."""
         with suppress(OSError, InputError):
             for level in range(1, _HIGHEST + 1):
                 size = _BASE**level
@@ -173,7 +173,7 @@ class Log:
 
 
 def encoded(change: Change) -> bytes:
-    """The bytes of an entry or a bundle."""
+    """Encode an entry or a bundle."""
     content = {
         "version": _VERSION,
         "schema_version": change.schema_version,
@@ -186,10 +186,10 @@ def encoded(change: Change) -> bytes:
 
 
 def decoded(data: bytes, where: str) -> Change:
-    """What an entry or a bundle says.
+    """Decode an entry or a bundle.
 
     Raises:
-        InputError: it is damaged, or of a newer program.
+        InputError: it is damaged, or a newer program wrote it.
     """
     try:
         if not 0 <= zstandard.frame_content_size(data) <= MAX_LOG_ENTRY_BYTES:

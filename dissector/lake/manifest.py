@@ -1,8 +1,8 @@
-"""The manifest of a capture: what makes it exist, what it consists of, what it was made from.
+"""The manifest of a capture: its files, input and options. A capture exists if its manifest does.
 
-It says nothing of clocks or folders, and its text is canonical, so that landing the same bytes
-again writes the same manifest. It names every file with size and SHA-256: equal manifests are
-equal captures.
+It contains no clock times or folders, and its text is canonical, so landing the same bytes again
+writes the same manifest. It lists every file with size and SHA-256: equal manifests mean equal
+captures.
 """
 
 import hashlib
@@ -19,9 +19,9 @@ from dissector.schemas import SCHEMA_VERSION, TABLES
 
 MANIFEST_FOLDER: Final = "_manifest"
 _COMPRESSION: Final = re.compile(r"\.(gz|gzip|zst|zstd|lz4|xz)$", re.IGNORECASE)
-# The id of a rotation of a tap; what comes before the last hyphen is the same for all of a run.
+# The id of a tap's rotation; all rotations of a run share the part before the last hyphen.
 ROTATION: Final = re.compile(r"(c-.+-\d+)-\d{5}")
-_ATTEMPT: Final = re.compile(r"\.[0-9a-f]{12}(?=\.parquet$)")  # in the names of files in a store
+_ATTEMPT: Final = re.compile(r"\.[0-9a-f]{12}(?=\.parquet$)")  # suffix of file names in a store
 ID_DIGITS: Final = 12  # of the SHA-256, at the end of an id
 GROUP_PREFIX: Final = "compact-"  # of the ids of compacted groups
 
@@ -29,7 +29,7 @@ MEND: Final = "land the capture again, or take it out with `dissector lake rm`"
 
 
 class NewerLake(InputError):
-    """A newer program wrote it."""
+    """A newer program wrote the manifest or log entry."""
 
 
 class PartFile(NamedTuple):
@@ -43,11 +43,11 @@ class PartFile(NamedTuple):
 
 
 class Contained(NamedTuple):
-    """A capture inside a compacted one: what tells whether an input is already there.
+    """A capture in a group: identifies its input, to detect that it is landed again.
 
-    landed: SHA-256 of the manifest that it was landed with, by which what is kept of its rows is
-        found again; None where a program before that compacted it.
-    account: what was read, kept and lost, as `Account.as_json` says; empty where nobody said it.
+    landed: SHA-256 of its manifest when it was landed, the key of its cached rows; None if an older
+        program compacted it.
+    account: input read, kept and lost, from `Account.as_json`; empty for older programs.
     """
 
     capture_id: str
@@ -69,11 +69,11 @@ class Manifest(NamedTuple):
     bytes, sha256, marks, sources: of the uncompressed input (sha256 null and no sources for a tap).
     first_ts_ns, last_ts_ns: span of its packets.
     files: of all tables.
-    versions: of what their bytes depend on.
-    options: what decoding was told.
-    settings: how the files were written, empty where an older program did.
-    replaces: captures that a compacted one stands for.
-    landed: as in Contained, of one that was only written anew. account: as there.
+    versions: of the programs that determine the files' bytes.
+    options: of decoding.
+    settings: of the Parquet writer; empty for older programs.
+    replaces: captures of a group.
+    landed: as in Contained, for a capture that was rewritten. account: as there.
     """
 
     capture_id: str
@@ -94,37 +94,37 @@ class Manifest(NamedTuple):
     account: Mapping[str, Any] = MappingProxyType({})
 
     def rows(self) -> dict[str, int]:
-        """Rows of each table."""
+        """Return the number of rows of each table."""
         counts = dict.fromkeys(TABLES, 0)
         for part in self.files:
             counts[part.table] = counts.get(part.table, 0) + part.rows
         return counts
 
     def captures(self) -> tuple[Contained, ...]:
-        """What it stands for: itself, or the captures compacted into it."""
+        """Return the captures of a group, or the capture itself."""
         return self.replaces or (Contained(*(getattr(self, f) for f in Contained._fields)),)
 
     def digest(self) -> str:
-        """What tells whether its rows are still those that somebody read, however they lie."""
+        """Return the key of cached rows: it changes if the rows change, not if they move."""
         return self.landed or hashlib.sha256(to_json(self.plain()).encode()).hexdigest()
 
     def plain(self) -> "Manifest":
-        """The same with the names that files have on a disk, where no attempt has its own."""
+        """Return the manifest with local file names, which lack the attempt's suffix."""
         if not any(_ATTEMPT.search(part.name) for part in self.files):
             return self
         parts = (part._replace(name=_ATTEMPT.sub("", part.name)) for part in self.files)
         return self._replace(files=tuple(parts))
 
     def of_attempt(self, unique: str) -> "Manifest":
-        """The same with names of files that no other attempt to land it has."""
+        """Return the manifest with file names that are unique to an attempt to land it."""
         names = (part.name.replace(".", f".{unique}.") for part in self.files)
         parts = (part._replace(name=name) for part, name in zip(self.files, names, strict=True))
         return self._replace(files=tuple(parts))
 
 
 class _AsRead(Manifest):
-    """A manifest that was read from a text, whose digest is its own; one that `_replace` makes of
-    it has none. To write the text once more takes longer than to read it."""
+    """A parsed manifest that keeps the digest of its text, as encoding it again costs more than
+    parsing. Copies by `_replace` lose the digest."""
 
     text_sha256 = ""
 
@@ -133,17 +133,17 @@ class _AsRead(Manifest):
 
 
 def clean_base_name(file_name: str) -> str:
-    """The part of a capture's id that comes from its name, compression suffix left out."""
+    """Return the part of a capture's id that derives from its name, without compression suffix."""
     return plain_letters(_COMPRESSION.sub("", file_name))
 
 
 def cut_base_name(base_name: str, packets: int) -> str:
-    """The base name of a capture that was ended after some packets; no file has such a name."""
+    """Return the base name of a capture limited to some packets; no file can have such a name."""
     return f"first-{packets}/{base_name}"
 
 
 def capture_id(base_name: str, sha256: str) -> str:
-    """The id of a capture of files.
+    """Return the id of a capture of files.
 
     Args:
         base_name: name of the files without folder and ring suffix, or `stdin`.
@@ -153,25 +153,25 @@ def capture_id(base_name: str, sha256: str) -> str:
 
 
 def tap_capture_id(interface: str, first_ts_ns: int, rotation: int) -> str:
-    """The id of one rotation of a live tap."""
+    """Return the id of one rotation of a live tap."""
     return f"c-{clean_base_name(interface)}-{first_ts_ns}-{rotation:05d}"
 
 
 def is_plain_name(name: object) -> bool:
-    """Whether something may be the name of a file or folder of a lake, and of none elsewhere."""
+    """Whether a value is a valid file name that leads to no other folder."""
     is_text = isinstance(name, str) and name not in ("", ".", "..")
     return is_text and "/" not in str(name) and "\0" not in str(name)
 
 
 def tap_run_of(capture_id: str) -> str:
-    """The beginning that the ids of one tap run's rotations share. Other ids come back unchanged:
-    they end in more digits, those of a digest."""
+    """Return the prefix that the ids of a tap run's rotations share. Other ids, which end in more
+    digits of a digest, are returned unchanged."""
     match = ROTATION.fullmatch(capture_id)
     return match[1] if match else capture_id
 
 
 def to_json(manifest: Manifest) -> str:
-    """The canonical text of a manifest."""
+    """Return the canonical text of a manifest."""
     content: dict[str, Any] = {
         "capture_id": manifest.capture_id,
         "base_name": manifest.base_name,
@@ -191,13 +191,13 @@ def to_json(manifest: Manifest) -> str:
 
 
 def from_json(text: str, where: str) -> Manifest:
-    """Read a manifest.
+    """Parse a manifest.
 
     Args:
         where: the file, for messages.
 
     Raises:
-        InputError: it is damaged, or a newer program wrote it.
+        InputError: the text is damaged, or a newer program wrote it.
     """
     try:
         content = json.loads(text)
@@ -227,7 +227,7 @@ def from_json(text: str, where: str) -> Manifest:
 
 
 def _is_sound(manifest: Manifest) -> bool:
-    """Whether what is counted with are numbers, and what is looked up in are mappings."""
+    """Whether counts and times are numbers, names are texts, and options are mappings."""
     counts = [n for part in manifest.files for n in (part.rows, part.bytes)]
     texts = [text for part in manifest.files for text in (part.table, part.name)]
     stamps: list[object] = []
@@ -291,11 +291,11 @@ def _read(content: dict[str, Any], version: int) -> _AsRead:
 
 
 def relation(new: ChainDigest, there: Contained) -> str:
-    """How an input that was read relates to a capture of the same base name.
+    """Compare an input that was read with a landed capture of the same base name.
 
     Returns:
-        `same` bytes; `grown`: what is there is a prefix of the input; `shorter`: the input is a
-        prefix of what is there; `other`.
+        `same`: equal bytes; `grown`: the capture is a prefix of the input; `shorter`: the input is
+        a prefix of the capture; `other`.
     """
     if there.sha256 is None:
         return "other"
@@ -309,14 +309,14 @@ def relation(new: ChainDigest, there: Contained) -> str:
         end += source.bytes
         if end == new.bytes:
             return "shorter" if source.chain_sha256 == new.sha256() else "other"
-    # The bytes of the longer one are gone. Its marks up to the input's size settle it but for the
-    # last step, a thousandth of the longer one's size.
+    # The capture's bytes are not available. Its marks decide for all bytes up to the input's size
+    # but the last step, a thousandth of the capture.
     return "shorter" if new.bytes and _marks_until(new.bytes, new, there) else "other"
 
 
 def may_be_prefix(new: ChainDigest, there: Contained) -> bool:
-    """Whether a capture may be the beginning of an input, which cannot be told since its size was
-    not known when the input was read."""
+    """Whether a capture may be a prefix of an input: undecided, as the capture's size was not known
+    when the input was read."""
     is_shorter = there.sha256 is not None and there.bytes < new.bytes
     if not is_shorter or new.at(there.bytes) is not None:
         return False
@@ -324,7 +324,7 @@ def may_be_prefix(new: ChainDigest, there: Contained) -> bool:
 
 
 def _marks_until(size: int, new: ChainDigest, there: Contained) -> bool | None:
-    """Whether two inputs have the same marks up to a size; None if there are no marks."""
+    """Whether two inputs have equal marks up to a size; None if there are no marks."""
     marks = new.marks()
     step = max(marks.step, there.marks.step)
     count = size // step

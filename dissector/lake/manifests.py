@@ -1,7 +1,7 @@
-"""The manifests of a lake: all, or those of the captures that an input may be a version of.
+"""Reads the manifests of a lake: all, or only those of one base name.
 
-What was decided without the lock of the lake is looked at again under it: that costs a listing, as
-only manifests whose file changed are read again.
+A decision made without the lake's lock is checked again under the lock. This costs one directory
+listing: only manifests whose file changed are read again.
 """
 
 import fnmatch
@@ -24,9 +24,9 @@ _SUFFIX: Final = ".json"
 
 
 class UnreadManifest(NamedTuple):
-    """A manifest that this program cannot read: of which capture, why, and what to do.
+    """A manifest that this program cannot read.
 
-    is_newer: a newer program wrote it.
+    text: the reason, and what to do. is_newer: a newer program wrote the manifest.
     """
 
     capture_id: str
@@ -36,22 +36,22 @@ class UnreadManifest(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """What a file was when it was read (inode, size, times), and what it holds."""
+    """file: inode, size, mtime and ctime when the file was read. content: the parsed file."""
 
     file: tuple[int, ...]
     content: Manifest | UnreadManifest
 
 
 class Manifests:
-    """The manifests of a lake; each is read once, and again where its file changed."""
+    """The manifests of a lake; each is read once, and again if its file changed."""
 
     def __init__(self, lake: Path) -> None:
         self._folder = os.path.join(lake, manifest.MANIFEST_FOLDER)
         self._read: dict[str, _Read] = {}
 
     def all(self) -> tuple[list[Manifest], list[UnreadManifest]]:
-        """All captures of the lake, by id, and the manifests that cannot be read."""
-        # Nothing of it is garbage: looking for some takes a quarter of the time.
+        """Return all captures of the lake, ordered by id, and the manifests that cannot be read."""
+        # None of the new objects is garbage; collection would use a quarter of the time.
         is_collecting = gc.isenabled()
         gc.disable()
         try:
@@ -63,23 +63,23 @@ class Manifests:
         return captures, [content for content in contents if isinstance(content, UnreadManifest)]
 
     def to_change(self) -> tuple[list[Manifest], list[UnreadManifest]]:
-        """The same, for who changes the lake.
+        """Return what `all` returns, for callers that change the lake.
 
         Raises:
-            InputError: a newer program wrote some of it: that may have other rules.
+            InputError: a newer program, which may have other rules, wrote one of the manifests.
         """
         captures, unread = self.all()
         _refuse_newer(unread)
         return captures, unread
 
     def of_base_name(self, base_name: str) -> list[Manifest]:
-        """The captures of a base name, and the groups that captures of it were compacted into.
+        """Return the captures of a base name, and the groups that contain such captures.
 
-        The others are not opened: the ids of captures begin with their base name, and a group
-        whose text does not hold the name is not read further.
+        Other manifests are not parsed: ids of captures begin with their base name, and a group's
+        manifest is parsed only if its bytes contain the name.
 
         Raises:
-            InputError: a newer program wrote one of them: that may have other rules.
+            InputError: a newer program, which may have other rules, wrote one of the manifests.
         """
         begin = f"c-{manifest.clean_base_name(base_name)}-"
         size = len(begin) + manifest.ID_DIGITS
@@ -92,7 +92,7 @@ class Manifests:
         return [content for content in contents if isinstance(content, Manifest)]
 
     def names(self, begins: str | tuple[str, ...] = "") -> list[str]:
-        """The ids of all manifests that begin so, in order."""
+        """Return the sorted ids of all manifests whose id begins with `begins`."""
         try:
             names = os.listdir(self._folder)
         except FileNotFoundError:
@@ -101,7 +101,7 @@ class Manifests:
         return sorted(name.removesuffix(_SUFFIX) for name in some if name.endswith(_SUFFIX))
 
     def _of(self, names: Iterable[str]) -> list[Manifest | UnreadManifest]:
-        """What the manifests of some ids hold, but of those that went away meanwhile."""
+        """Read the manifests of these ids; ids whose manifest was removed meanwhile are omitted."""
         contents: list[Manifest | UnreadManifest] = []
         for name in names:
             path = self._path(name)
@@ -125,22 +125,22 @@ class Manifests:
         return os.path.join(self._folder, name + _SUFFIX)
 
     def _names_within(self, group: str, base_name: str) -> bool:
-        """Whether the manifest of a group may name a base name. (It is as long as its captures are
-        many: reading its bytes takes a hundredth of what understanding them takes.)"""
+        """Whether the manifest of a group may contain a base name: searching the bytes of a long
+        manifest costs a hundredth of parsing it."""
         try:
             with open(self._path(group), "rb") as file:
                 text = file.read()
         except OSError:
-            return True  # whoever reads it says why that is not possible
+            return True  # `_of` reports why it cannot be read
         plain = json.dumps(base_name, ensure_ascii=False).encode("utf-8", "surrogatepass")
         return plain in text or json.dumps(base_name).encode() in text
 
 
 def _content(name: str, path: str) -> Manifest | UnreadManifest:
-    """A manifest, or why it cannot be read.
+    """Parse a manifest file; if that fails, return the reason.
 
     Raises:
-        OSError: of the system.
+        OSError: the file cannot be read.
     """
     try:
         with open(path, "rb") as file:
@@ -159,7 +159,7 @@ def _unread(name: str, path: str, text: str, is_newer: bool = False) -> UnreadMa
 
 
 def is_named(capture: str, patterns: Iterable[str]) -> bool:
-    """Whether an id is one of those that are named, by globs (`c-night-*`)."""
+    """Whether an id matches one of the glob patterns (`c-night-*`)."""
     return any(fnmatch.fnmatchcase(capture, pattern) for pattern in patterns)
 
 
@@ -170,10 +170,10 @@ def _refuse_newer(contents: Iterable[Manifest | UnreadManifest]) -> None:
 
 
 def crowded_days(lake: Path) -> list[str]:
-    """The days of a lake that hold more landings than readers like to open."""
+    """Return the sorted days that hold more than MAX_DAY_LANDINGS landings."""
     if mirror.of(lake) is None:
         days = places.landings_of_days(lake)
-    else:  # files of a store may not be here, and manifests take longer than a listing
+    else:  # the folder may lack files of the store; parsing manifests is slower than a listing
         there = Manifests(lake)
         is_small = len(there.names()) <= MAX_DAY_LANDINGS
         captures = () if is_small else there.all()[0]
@@ -181,15 +181,15 @@ def crowded_days(lake: Path) -> list[str]:
     return sorted(day for day, landings in days.items() if landings > MAX_DAY_LANDINGS)
 
 
-# -- the version of a lake, for those who do not read all of its manifests
+# -- the schema version of a lake, for callers that do not read all of its manifests
 
 
 def refuse_newer(lake: Path) -> None:
-    """Refuse a lake that a newer program writes to. Its lock file says the highest schema version
-    that was ever landed there; that of a lake of before this rule is empty.
+    """Refuse a lake that a newer program wrote to. The lake's lock file contains the highest schema
+    version ever landed there; in older lakes it is empty.
 
     Raises:
-        NewerLake: it is newer than this program.
+        NewerLake: the lake's version is higher than this program's.
     """
     version = _version(lake / LOCK_FILE)
     if version > SCHEMA_VERSION:
@@ -200,7 +200,7 @@ def refuse_newer(lake: Path) -> None:
 
 
 def mark_version(lake: Path) -> None:
-    """Let the lock file say that this schema version was landed; a lock for changes is held."""
+    """Write this schema version to the lock file; the caller holds a lock for changes."""
     path = lake / LOCK_FILE
     if _version(path) < SCHEMA_VERSION:
         path.write_text(f"{SCHEMA_VERSION}\n", "ascii")

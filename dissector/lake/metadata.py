@@ -1,4 +1,4 @@
-"""What stands around the pages of a Parquet file: schema, page headers, footer.
+"""Encodes the metadata of a Parquet file: page headers, page indexes, schema, footer.
 
 Numbers of fields, types and encodings are those of the Parquet format (parquet.thrift).
 """
@@ -44,38 +44,38 @@ _FORMAT_VERSION: Final = 2
 _ONE_BYTE: Final = StructOfBytes("<b").pack
 _EIGHT_BYTES: Final = StructOfBytes("<q").pack
 _UNORDERED: Final = 0
-# Fields of statistics, each by how far it is behind the one before: 5, 6, then 7 and 8, flags.
+# Headers of the statistics fields 5, 6, then 7 and 8 (flags), relative to the previous field.
 _MOST: Final = b"\x28"
 _LEAST: Final = b"\x18"
 _EXACT: Final = (b"\x12", b"\x11")
 _LAST_CHARACTER: Final = "\U0010ffff"
 _SURROGATES: Final = 0xD800
-_BEHIND_SURROGATES: Final = 0xE000
+_AFTER_SURROGATES: Final = 0xE000
 _CREATED_BY: Final = b"pulsar-dissector version 1"
 
 
-# The least and the most of some values, as their column compares them.
+# Least and most of some values, in the column's sort order.
 Bounds: TypeAlias = tuple[int, int] | tuple[bytes, bytes]
 
 
 class PageRange(NamedTuple):
-    """What the values of one page are: bounds are null where all of its rows are."""
+    """Statistics of one page; `bounds` is None if all of its rows are null."""
 
     nulls: int
     bounds: Bounds | None
 
 
 class Place(NamedTuple):
-    """Where something stands in a file that is no page, and its bytes."""
+    """Byte offset and size of a page index or a Bloom filter in a file."""
 
     at: int
     size: int
 
 
 class Leaf(NamedTuple):
-    """One column of values in a file: a plain column is one, a map has two.
+    """A leaf column of the Parquet schema: a plain column has one, a map has two.
 
-    path: names from the table down.
+    path: names of the schema elements from the column down.
     type: physical.
     """
 
@@ -87,16 +87,16 @@ Encoded: TypeAlias = bytes  # where a field is named bytes
 
 
 class ChunkInfo(NamedTuple):
-    """The values of one leaf in one row group.
+    """Metadata of one column chunk: a leaf's pages in one row group.
 
-    encodings: all that its pages use.
-    values: with nulls.
+    encodings: of all its pages.
+    values: count, nulls included.
     raw_bytes, bytes: of its pages, before and after compression, headers included.
-    is_compressed: else both are the same.
-    dictionary_at: null without a dictionary.
-    statistics: empty where none are kept.
-    bloom_filter: with its header, empty where there is none.
-    page_ranges, page_places: the indexes of its pages, empty where there are none.
+    is_compressed: if false, both sizes are equal.
+    dictionary_at: None without a dictionary.
+    statistics: encoded; empty if there are none.
+    bloom_filter: with its header; empty if there is none.
+    page_ranges, page_places: encoded ColumnIndex and OffsetIndex; empty if there are none.
     """
 
     leaf: Leaf
@@ -114,11 +114,11 @@ class ChunkInfo(NamedTuple):
 
 
 class GroupInfo(NamedTuple):
-    """One row group.
+    """Metadata of one row group.
 
-    chunks: in the order of the leaves. rows: of it. at: where it starts.
-    sorted_by: numbers of the leaves by which its rows ascend, first things first.
-    bloom_filters: where those of some chunks are, whose bytes are let go.
+    chunks: in the order of the leaves. rows: count. at: byte offset.
+    sorted_by: indexes of the leaves by which its rows ascend, in order of precedence.
+    bloom_filters: positions of the written filters by leaf.
     """
 
     chunks: tuple[ChunkInfo, ...]
@@ -130,7 +130,7 @@ class GroupInfo(NamedTuple):
 
 @cache
 def leaves(column: Column) -> tuple[Leaf, ...]:
-    """The leaves of a column."""
+    """Return the leaves of a column."""
     name = column.name
     if column.type == "boolean":
         return (Leaf((name,), _BOOLEAN),)
@@ -149,7 +149,7 @@ def leaves(column: Column) -> tuple[Leaf, ...]:
 
 
 def data_page_header(raw_bytes: int, size: int, values: int, encoding: int) -> bytes:
-    """The header of a page of values."""
+    """Encode the header of a data page."""
     head = Struct().i32(1, _DATA_PAGE).i32(2, raw_bytes).i32(3, size)
     return bytes(head.struct(5, _data_page(values, encoding)))
 
@@ -160,13 +160,13 @@ def _data_page(values: int, encoding: int) -> Struct:
 
 
 def dictionary_page_header(raw_bytes: int, size: int, values: int) -> bytes:
-    """The header of a dictionary."""
+    """Encode the header of a dictionary page."""
     page = Struct().i32(1, values).i32(2, Encoding.PLAIN)
     return bytes(Struct().i32(1, _DICTIONARY_PAGE).i32(2, raw_bytes).i32(3, size).struct(7, page))
 
 
 def merged(ranges: Sequence[PageRange]) -> PageRange:
-    """The range of all pages of a chunk."""
+    """Merge the statistics of all pages of a chunk."""
     if len(ranges) == 1:
         return ranges[0]
     nulls = sum([each.nulls for each in ranges])
@@ -187,13 +187,13 @@ def _most(bounds: Bounds) -> int | bytes:
 
 @lru_cache(MAX_KEPT_PAGES)
 def null_statistics(rows: int) -> bytes:
-    """The statistics of a chunk of which only the nulls are known."""
+    """Encode the statistics of a chunk of which only the number of nulls is known."""
     return bytes(Struct().i64(3, rows))
 
 
 def statistics(leaf: Leaf, span: PageRange) -> bytes:
-    """The range of a chunk: what a Struct of nulls (3), most (5) and least (6) is, made at once, as
-    there is one of each column in the smallest of files."""
+    """Encode the statistics of a chunk: nulls (3), most (5), least (6). Not by Struct, which is
+    slower: even the smallest file has one per column."""
     nulls = null_statistics(span.nulls)
     if span.bounds is None:
         return nulls
@@ -205,7 +205,7 @@ def statistics(leaf: Leaf, span: PageRange) -> bytes:
 
 
 def page_ranges(leaf: Leaf, ranges: Sequence[PageRange]) -> bytes:
-    """The index by which readers skip pages of a chunk (ColumnIndex)."""
+    """Encode the ColumnIndex, by which readers skip pages of a chunk."""
     plain = [(b"", b"") if each.bounds is None else _plain(leaf, each.bounds) for each in ranges]
     index = Struct().flags(1, [each.bounds is None for each in ranges])
     index.binaries(2, [least for least, _ in plain]).binaries(3, [most for _, most in plain])
@@ -213,10 +213,10 @@ def page_ranges(leaf: Leaf, ranges: Sequence[PageRange]) -> bytes:
 
 
 def page_places(at: int, sizes: Sequence[int], rows: Sequence[int]) -> bytes:
-    """Where the pages of a chunk are (OffsetIndex).
+    """Encode the OffsetIndex: the positions of a chunk's pages.
 
     Args:
-        sizes, rows: of each page, which stand behind each other from `at` on.
+        at: offset of the first page. sizes, rows: of each page; pages are consecutive.
     """
     places = []
     first = 0
@@ -228,7 +228,7 @@ def page_places(at: int, sizes: Sequence[int], rows: Sequence[int]) -> bytes:
 
 
 def _plain(leaf: Leaf, bounds: Bounds) -> tuple[bytes, bytes]:
-    """Bounds as files have them, long texts cut so that they are still below and above."""
+    """Encode bounds; long texts are cut so that they remain a lower and an upper bound."""
     least, most = bounds
     if isinstance(least, bytes) and isinstance(most, bytes):
         return _cut(least), _above(most)
@@ -244,9 +244,8 @@ def _cut(text: bytes) -> bytes:
 
 
 def _above(text: bytes) -> bytes:
-    """A short text that is not below: the last character that can be raised is, behind it nothing.
-
-    Characters compare as their bytes do.
+    """Return a short upper bound of a text: cut it, and raise its last character that is not the
+    highest. Code points compare as their UTF-8 bytes do.
     """
     if len(text) <= SETTINGS.text_bound_bytes:
         return text
@@ -254,17 +253,17 @@ def _above(text: bytes) -> bytes:
     if not characters:
         return text
     raised = ord(characters[-1]) + 1
-    return (characters[:-1] + chr(_BEHIND_SURROGATES if raised == _SURROGATES else raised)).encode()
+    return (characters[:-1] + chr(_AFTER_SURROGATES if raised == _SURROGATES else raised)).encode()
 
 
 def footer(
     table: str, groups: Sequence[GroupInfo], indexes: Sequence[Sequence[tuple[Place, Place]]] = ()
 ) -> bytes:
-    """What ends a file: the schema and where everything is, its length, the mark.
+    """Encode the end of a file: the FileMetaData, its length, the magic.
 
     Args:
-        indexes: of each group the places of both indexes of each chunk's pages, of size 0 where
-            there is none; none for a file without.
+        indexes: for each group and chunk, the positions of ColumnIndex and OffsetIndex, size 0 for
+            a missing one; empty for a file without indexes.
     """
     schema, orders = _of_all_files(table)
     metadata = schema.copy().i64(3, sum(group.rows for group in groups))
@@ -282,8 +281,8 @@ def footer(
 
 @cache
 def _of_all_files(table: str) -> tuple[Struct, bytes]:
-    """What is the same in each file of a table: how its footer begins, with the schema, and how
-    columns are ordered."""
+    """Encode what all files of a table share: the first fields of the footer with the schema, and
+    the column orders."""
     columns = TABLES[table].columns
     schema = [Struct().binary(4, b"schema").i32(5, len(columns))]
     for column in columns:
@@ -293,7 +292,7 @@ def _of_all_files(table: str) -> tuple[Struct, bytes]:
 
 
 def _elements(column: Column) -> list[Struct]:
-    """The schema of one column."""
+    """Return the schema elements of one column."""
     if column.type.startswith("array"):
         inner = "string" if "string" in column.type else "bigint"
         return [

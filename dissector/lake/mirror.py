@@ -1,15 +1,15 @@
-"""A lake in a store, and the folder of this machine through which it is read and changed.
+"""A lake in an object store or HDFS, and its local folder (the mirror) for reading and changing it.
 
-    CACHE/lakes/<digest of the address>/    a lake as on a disk, of which files may be missing
+    CACHE/lakes/<digest of the address>/    a lake as on a disk; data files may be missing
         _store     the address
-        _head      how much of the log (`lake.log`) its manifests are of
+        _head      the position in the log (`lake.log`) that the manifests correspond to
 
-Files lie in the store under the names that they have in the folder, and no two attempts have one
-name: what is there is never written again, and what was fetched once serves on. A landing is
-staged in the folder, its files are uploaded, and an entry of the log makes it exist. So the folder
-holds nothing that is not in the store, or was never landed; it may be removed when nobody uses it.
+A file has the same name in the store and in the folder, and each landing attempt uses names of its
+own. So no file in the store is ever overwritten, and a fetched file stays valid. A landing is
+staged in the folder, its files are uploaded, and a log entry commits it. The folder holds only
+copies and landings not committed yet; it may be removed while no process uses it.
 
-Whoever decides by the manifests of the folder, or changes them, holds the lock for adding.
+A caller that reads or changes the folder's manifests to make a decision holds the lock for adding.
 """
 
 import errno
@@ -52,18 +52,18 @@ _Result = TypeVar("_Result")
 
 
 class Overtaken(Exception):
-    """Somebody else changed the lake meanwhile: look again, then decide."""
+    """Another process changed the lake meanwhile: sync, then decide again."""
 
 
 class StoredFiles(NamedTuple):
-    """Files of a lake in a store, by their names from there on: any machine can fetch them."""
+    """Files of a lake in a store that any machine can fetch. parts: by name below the address."""
 
     address: str
     parts: dict[str, PartFile]
 
 
 class Tidied(NamedTuple):
-    """files, bytes: that were removed. young: files that no manifest names now, and that stay."""
+    """files, bytes: removed. young: files without a manifest, too recent to remove."""
 
     files: int
     bytes: int
@@ -71,8 +71,8 @@ class Tidied(NamedTuple):
 
 
 class _Head(NamedTuple):
-    """end: number of the next entry. last: digest of the one before. boot: when it was written, as
-    manifests are not forced onto the disk."""
+    """end: number of the next log entry. last: digest of the entry before it. boot: boot id of the
+    writer; after a reboot the manifests may be incomplete, as they are not synced to disk."""
 
     end: int = 0
     last: str = ""
@@ -88,10 +88,10 @@ def _base() -> Path:
 
 
 def folder_of(text: str) -> Path:
-    """The folder of the lake at an address; nothing is asked of the store.
+    """Return (and create) the mirror folder of the lake at an address; sends no request.
 
     Raises:
-        UsageError: it is no address of a store. OutputError: it cannot be made.
+        UsageError: `text` is no address of a store. OutputError: the folder cannot be created.
     """
     address = str(parsed(text)).rstrip("/")
     known = f"{address}\n{server_of(parsed(text))}"
@@ -110,27 +110,27 @@ def folder_of(text: str) -> Path:
 
 
 def of(lake: Path) -> "Mirror | None":
-    """The lake in a store that a folder stands for; None for a lake of this machine."""
+    """Return the lake in a store that this folder mirrors; None for a local lake."""
     if lake.parent.name != _FOLDER:
         return None
     try:
         address = (lake / _ADDRESS).read_text("utf-8", "surrogateescape")
     except OSError:
         return None
-    # Of a folder that somebody hands over, the address would be that of their choice.
+    # A folder elsewhere is not trusted: its owner could have written any address.
     return Mirror(lake, address) if lake.parent == _base() else None
 
 
 def shown(lake: Path) -> str:
-    """A lake as its user knows it."""
+    """Return the lake's path or address for messages."""
     mirror = of(lake)
     return str(lake) if mirror is None else mirror.address
 
 
 @contextmanager
 def current(lake: Path) -> Iterator[None]:
-    """The manifests of a lake in a store are those that it has now, for as long as the body looks
-    at them. Of a lake of this machine they are, if its lock is held.
+    """Sync the manifests of a lake in a store and keep them unchanged while the body runs. A local
+    lake needs only its lock, which the caller holds.
 
     Raises:
         InputError: the store does not answer, or nothing was ever landed there.
@@ -148,7 +148,7 @@ def current(lake: Path) -> Iterator[None]:
 
 
 def refresh(lake: Path) -> None:
-    """Learn what a lake in a store has now.
+    """Sync the manifests of a lake in a store.
 
     Raises:
         OSError: of the store.
@@ -160,9 +160,9 @@ def refresh(lake: Path) -> None:
             mirror.sync()
 
 
-def settled(lake: Path, decide: Callable[[], _Result]) -> _Result:
-    """Decide what to do to a lake and do it; once more if somebody was first. A lock that lets
-    change it is held."""
+def retry_overtaken(lake: Path, decide: Callable[[], _Result]) -> _Result:
+    """Call `decide` and return its result; sync and call it again if it raises Overtaken. The
+    caller holds a lock that permits the change."""
     while True:
         mirror = of(lake)
         if mirror is not None:
@@ -173,28 +173,28 @@ def settled(lake: Path, decide: Callable[[], _Result]) -> _Result:
 
 @contextmanager
 def changing(lake: Path, *, may_wait: bool = True) -> Iterator[bool]:
-    """Hold what taking captures out of a lake takes; gives whether it is held.
+    """Hold the lock for removing captures; yields whether it is held.
 
     Args:
-        may_wait: else it is not held while somebody reads or changes a lake of this machine.
+        may_wait: if false, yield False at once while a process reads or changes a local lake.
     """
     if of(lake) is None:
         with exclusive_lock(lake, may_wait=may_wait) as is_ours:
             yield is_ours
-    else:  # what was read from a store stays
+    else:  # no need to exclude readers: files in a store outlive their manifests
         with adding_lock(lake):
             yield True
 
 
 def may_change(lake: Path) -> bool:
-    """Whether whoever asks may write to a lake that has captures; of a store that is one request,
-    which changes nothing."""
+    """Whether this process may write to a lake that has captures; for a store this sends one
+    request, which changes nothing."""
     mirror = of(lake)
     return os.access(lake, os.W_OK) if mirror is None else mirror.may_change()
 
 
 def trim(lake: Path) -> None:
-    """Keep copies of what is in a store within a bound."""
+    """Delete local copies of a stored lake's files beyond the size limit."""
     if of(lake) is not None:
         copies.trim(lake)
 
@@ -204,14 +204,14 @@ def tidy(
     first: Callable[[list[str]], object] = len,
     grace_s: float = limits.STORED_LAKE_GRACE_HOURS * 3600,
 ) -> Tidied | None:
-    """Remove from a store what no manifest names, and none named for a while: somebody may still
-    read it, or be about to name it. None for a lake of this machine.
+    """Delete the files of a store that no manifest has named for `grace_s` seconds. Younger files
+    stay: a reader may still use one, a writer may be about to commit it. None for a local lake.
 
     Args:
-        first: told the names, from the lake on, of what is about to go.
+        first: called with the names, relative to the lake, before they are deleted.
 
     Raises:
-        InputError: some manifest cannot be read, so that what it names is not known.
+        InputError: a manifest cannot be read, so the files that it names are unknown.
     """
     with current(lake):
         mirror = of(lake)
@@ -222,7 +222,7 @@ def tidy(
 
 
 def stored_files(lake: Path, captures: Iterable[Manifest]) -> StoredFiles | None:
-    """The files of captures; None of a lake of this machine, which others see by its path."""
+    """Return the files of captures; None for a local lake, whose path other processes can read."""
     mirror = of(lake)
     if mirror is None:
         return None
@@ -230,10 +230,10 @@ def stored_files(lake: Path, captures: Iterable[Manifest]) -> StoredFiles | None
 
 
 def fetch(lake: Path, wanted: Iterable[Copy]) -> None:
-    """See that files of a lake are on this machine.
+    """Fetch the files of a stored lake that are not on this machine.
 
     Raises:
-        InputError: one is not there, or not what its manifest says.
+        InputError: a file is missing in the store, or differs from its manifest.
     """
     mirror = of(lake)
     if mirror is not None:
@@ -242,7 +242,8 @@ def fetch(lake: Path, wanted: Iterable[Copy]) -> None:
 
 
 class Mirror:
-    """The folder of a lake in a store. Methods raise OSError of the store where nothing is said."""
+    """The local folder of a lake in a store. Methods raise the store's OSError unless documented
+    otherwise."""
 
     def __init__(self, folder: Path, address: str) -> None:
         self.folder = folder
@@ -261,7 +262,7 @@ class Mirror:
 
     @contextmanager
     def read_errors(self) -> Iterator[None]:
-        """What the store's errors are to those who read."""
+        """Convert the store's OSError to InputError, for readers."""
         try:
             yield
         except OSError as error:
@@ -270,11 +271,11 @@ class Mirror:
     # -- manifests
 
     def sync(self) -> bool:
-        """Bring the manifests up to date; whether anything was ever landed. The lock for adding is
-        held."""
+        """Update the manifests from the log; return whether the log has any entry. The caller holds
+        the lock for adding."""
         head, log = self._head(), self._log
         if head.end and _digest(log.bytes_at(head.end - 1)) != head.last:
-            head = _Head()  # another lake lies there now
+            head = _Head()  # the lake at this address was replaced by another
         read = log.read(head.end)
         if head.end == 0 or read.end != head.end:
             self._apply(read.change, is_all=head.end == 0)
@@ -282,13 +283,13 @@ class Mirror:
         return read.end > 0
 
     def commit(self, manifest: Manifest | None, gone: Collection[str], by: str) -> None:
-        """Take captures out of the lake and put one into it, at once.
+        """Remove captures and add one, in one log entry.
 
         Args:
-            by: what no other attempt has.
+            by: a name that is unique to this attempt.
 
         Raises:
-            Overtaken: the manifests are no longer those that this was decided by.
+            Overtaken: the log has grown since the last sync.
         """
         added = {} if manifest is None else {manifest.capture_id: to_json(manifest)}
         change = Change(frozenset(gone), added, SCHEMA_VERSION, by)
@@ -300,7 +301,7 @@ class Mirror:
         self._log.bundle(end + 1)
 
     def may_change(self) -> bool:
-        """Whether the store lets write entries, as it refuses one whose number is taken."""
+        """Whether the store permits writing log entries; tested with an entry that exists."""
         number = max(0, self._head().end - 1)
         try:
             data = self._log.bytes_at(number)
@@ -309,7 +310,7 @@ class Mirror:
             return False
 
     def has(self, manifest: Manifest) -> bool:
-        """Whether the lake has this very capture, by whatever attempt."""
+        """Whether the lake has this capture with equal content, from any attempt."""
         path = self.folder / MANIFEST_FOLDER / f"{manifest.capture_id}.json"
         try:
             there = from_json(path.read_text("utf-8"), str(path))
@@ -318,7 +319,7 @@ class Mirror:
         return to_json(there.plain()) == to_json(manifest.plain())
 
     def version(self) -> str:
-        """What the manifests of the folder are of; changes when they do."""
+        """Return the digest of the last log entry applied; changes whenever the manifests do."""
         return self._head().last
 
     def _apply(self, change: Change, *, is_all: bool) -> None:
@@ -344,11 +345,11 @@ class Mirror:
     # -- files
 
     def names(self, manifest: Manifest) -> list[str]:
-        """The names in the store of the files of a capture."""
+        """Return the names of a capture's files in the store."""
         return [f"{self._prefix}{name}" for name, _ in copies_of(manifest)]
 
     def upload(self, staged: Path, manifest: Manifest) -> None:
-        """Write the files of a staged capture to the store; in the stage they have plain names."""
+        """Upload the files of a staged capture; the staged names lack the attempt's suffix."""
         began_s = time.monotonic()
         paths = [str(staged / part.table / part.name) for part in manifest.plain().files]
         with ThreadPoolExecutor(limits.STORE_REQUESTS) as pool:
@@ -357,28 +358,28 @@ class Mirror:
             raise OSError(errno.ETIMEDOUT, "the upload took so long that files of it may be tidied")
 
     def keep(self, staged: Path, manifest: Manifest) -> None:
-        """Take the files of a capture that was landed as if they had been fetched."""
+        """Move the staged files of a committed capture to the paths of fetched copies."""
         for part, plain in zip(manifest.files, manifest.plain().files, strict=True):
             path = places.part_path(self.folder, manifest, part)
             path.parent.mkdir(parents=True, exist_ok=True)
             (staged / part.table / plain.name).rename(path)
 
     def remove(self, names: Collection[str]) -> None:
-        """Remove files that nobody was told of; those that cannot be, `tidy` removes later."""
+        """Delete uncommitted files from the store; `tidy` deletes any that remain later."""
         with suppress(OSError):
             self._store.delete([*names])
 
     def fetched(self, wanted: Iterable[Copy], *, is_fresh: bool = False) -> Mapping[Path, str]:
-        """Fetch files that are not on this machine; why some cannot be had, by their path.
+        """Fetch files that are not on this machine; return the problems of failed files by path.
 
         Args:
-            is_fresh: also those that are.
+            is_fresh: fetch also files that are on this machine.
 
         Raises:
             InputError: the store does not answer.
         """
         missing = []
-        with shared_lock(self.folder):  # nobody trims it
+        with shared_lock(self.folder):  # prevents trimming
             for name, part in wanted:
                 path = self.folder / name
                 if is_fresh or not is_used(path, part.bytes):
@@ -392,7 +393,7 @@ class Mirror:
         return wrong
 
     def ranges(self) -> "Ranges":
-        """What reads files where they lie.
+        """Return a reader of byte ranges of files in the store.
 
         Raises:
             DependencyError: a library is missing.
@@ -403,10 +404,10 @@ class Mirror:
         return Ranges(self._store, self.address, self.folder, self._entry)
 
     def _refuse_too_much(self, size: int) -> None:
-        """Refuse to fetch what has no room, before anything is fetched.
+        """Check the free disk space before anything is fetched.
 
         Raises:
-            InputError: there is less.
+            InputError: less than `size` bytes are free.
         """
         free = shutil.disk_usage(self.folder).free
         if size > free:
@@ -417,22 +418,22 @@ class Mirror:
             )
 
     def _entry(self, path: Path, size: int) -> Entry:
-        """A file of the store. path: where its copy is, or would be."""
+        """Return the store entry of a file. path: its local copy's, which may not exist."""
         name = path.relative_to(self.folder)
         return Entry(f"{self._where.root}/{self._prefix}{name}", size, 0, None)
 
     def end_of(self, path: Path, size: int, wanted: int) -> bytes:
-        """The last bytes of a file, all where it has fewer.
+        """Read the last `wanted` bytes of a file, or all if it is shorter.
 
         Args:
-            path: where its copy would be. size: of the file.
+            path: of its local copy, which may not exist. size: of the file.
         """
         return self._store.read(self._entry(path, size), max(0, size - wanted), size)
 
     # -- upkeep
 
     def tidy(self, first: Callable[[list[str]], object], grace_s: float) -> Tidied:
-        """See the function. What lies at no place of a landing is of others: lists of tables."""
+        """See the function `tidy`. Files outside landings (metadata of published tables) stay."""
         until = time.time() - grace_s
         named, recently = self._named(until)
         gone: list[str] = []
@@ -454,14 +455,15 @@ class Mirror:
         return Tidied(len(gone), size, young)
 
     def _named(self, since: float) -> tuple[set[str], set[str]]:
-        """The names of all files that a manifest names now, and of those that one named since."""
+        """Return the names of files in current manifests, and in manifests current after `since`
+        (s since 1970)."""
         log = self._log
         times = {
             entry.path: entry.changed_s
             for entry in self._store.entries(log.name(0, 0).rpartition("/")[0])
         }
         at = 0
-        # What the listing does not have yet is young.
+        # An entry that the listing lacks is newer than `since`.
         while times.get(f"{self._where.root}/{log.name(0, at)}", since + 1) <= since:
             at += 1
         change = log.read(0, at).change
@@ -477,7 +479,7 @@ class Mirror:
 
 
 def _put(path: Path, text: str) -> None:
-    """Write a file, whole for whoever reads it meanwhile."""
+    """Replace a file atomically: concurrent readers see the old or the new text."""
     new = path.with_name(f".{os.urandom(6).hex()}")
     new.write_bytes(text.encode("utf-8", "surrogateescape"))
     new.rename(path)

@@ -26,10 +26,7 @@ from dissector.schemas.shared import CAPTURE
 
 
 class HashingFile:
-    """A file to write once from start to end, which knows its size and SHA-256.
-
-    path: where it is.
-    """
+    """A file that is written sequentially; counts its size and SHA-256."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -38,7 +35,7 @@ class HashingFile:
         self._hash = hashlib.sha256()
 
     def write(self, data: bytes) -> None:
-        """Write all of data, in pieces where the system takes less at once."""
+        """Write all of data, in several calls if the system writes less at once."""
         if self._file.closed:
             self._file = self.path.open("ab", buffering=0)
         view = memoryview(data)
@@ -49,11 +46,11 @@ class HashingFile:
         self.size += len(view)
 
     def sha256(self) -> str:
-        """Digest of what was written so far, in hex."""
+        """Return the digest of the bytes written so far, in hex."""
         return self._hash.hexdigest()
 
     def close(self) -> None:
-        """Give the descriptor back; a further write opens the file again."""
+        """Close the descriptor; a later write opens the file again."""
         self._file.close()
 
 
@@ -61,8 +58,8 @@ class TableFiles:
     """The files of one table, filled page by page.
 
     Args:
-        is_one_capture: all rows are of one capture, which `close` names; else the column is written
-            as any other.
+        is_one_capture: all rows are of the capture passed to `close`; else the column `capture` is
+            written as any other.
     """
 
     def __init__(
@@ -92,10 +89,10 @@ class TableFiles:
         self.begin(folder)
 
     def begin(self, folder: Path, *, is_compressed: bool = True) -> None:
-        """The files of another capture, those of the last one being closed; encoders stay."""
+        """Reset for another capture, after `close`; keeps the encoders."""
         self._work.is_compressed = is_compressed
         self._folder = folder / self._table.name
-        # Parts that have all their rows.
+        # Parts whose rows are complete; the footer follows.
         self._filled: list[tuple[HashingFile, list[GroupInfo]]] = []
 
     def write(self, rows: int, gathered: list[Gathered]) -> bool:
@@ -114,7 +111,7 @@ class TableFiles:
         return True
 
     def end_group(self) -> None:
-        """Write the row group that was gathered; a part that has its size is closed first."""
+        """Write the buffered row group; starts a new part first if the current one is full."""
         rows = self._rows_in_group
         if rows == 0:
             return
@@ -138,23 +135,23 @@ class TableFiles:
                 blooms[info.leaf] = Place(at, len(info.bloom_filter))
                 at += len(info.bloom_filter)
         file.write(b"".join(pages))
-        there = tuple([info._replace(bloom_filter=b"") if blooms else info for info in chunks])
-        self._groups.append(GroupInfo(there, rows, start, sorted_by, blooms))
+        infos = tuple([info._replace(bloom_filter=b"") if blooms else info for info in chunks])
+        self._groups.append(GroupInfo(infos, rows, start, sorted_by, blooms))
         self._rows_in_group = 0
 
     def _sorted_by(self) -> tuple[int, ...]:
-        """Numbers of the leaves by which the rows of the row group ascend, each by itself."""
+        """Return the indexes of the leaves by which the row group is sorted, each independently."""
         names = [column.name for column in self._table.columns]
-        found = []
+        indexes = []
         for name in SETTINGS.sorted_by:
             column = self._columns[names.index(name)] if name in names else None
             if column is not None and column.is_ascending:
                 before = self._table.columns[: names.index(name)]
-                found.append(sum(len(leaves(each)) for each in before))
-        return tuple(found)
+                indexes.append(sum(len(leaves(each)) for each in before))
+        return tuple(indexes)
 
     def close(self, capture: str = "") -> list[PartFile]:
-        """End all parts; a table without rows has one empty part.
+        """Finish and return all parts; a table without rows has one empty part.
 
         Args:
             capture: id of the capture, if all rows are of one.
@@ -166,7 +163,7 @@ class TableFiles:
         return [self._finish(file, groups, capture) for file, groups in self._filled]
 
     def abandon(self) -> None:
-        """Let go of unfinished files."""
+        """Close unfinished files without writing their footers."""
         for file, _ in self._filled:
             file.close()
         if self._file is not None:
@@ -186,7 +183,7 @@ class TableFiles:
         self._groups = []
 
     def _finish(self, file: HashingFile, groups: list[GroupInfo], capture: str) -> PartFile:
-        """Write what a part still wants: the column of its capture, and the footer."""
+        """Write the end of a part: the column `capture`, the indexes and the footer."""
         if self._is_one_capture:
             groups = [self._with_capture(file, group, capture) for group in groups]
         file.write(footer(self._table.name, groups, _with_indexes(file, groups)))
@@ -210,7 +207,7 @@ class TableFiles:
 
 
 def _with_indexes(file: HashingFile, groups: list[GroupInfo]) -> list[list[tuple[Place, Place]]]:
-    """Write the indexes of pages, all ranges before all places; where those of each chunk are."""
+    """Write the page indexes, all ranges before all positions; return both positions per chunk."""
     if not any(chunk.page_places for group in groups for chunk in group.chunks):
         return []
     places: list[list[Place]] = []

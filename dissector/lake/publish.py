@@ -1,17 +1,17 @@
-"""A lake as tables that other tools read: the lists of files of these made those of the lake.
+"""Publish a lake as Iceberg or Delta Lake tables: make each table's file list equal the lake's.
 
-A table of Iceberg or Delta Lake is a list of Parquet files, with what is known of each. Publishing
-makes it the list of a lake's own files, where they lie, by one commit for each table; none of them
-is written, and only footers are read. Each format has a module of its own, which knows what is
-listed and how to commit; what should be listed, and what differs, is here.
+A table of these formats is a list of Parquet files with their statistics. Publishing lists the
+lake's own files in place, with one commit per table. It writes no data file and reads only footers.
+A module per format reads the list and commits; this module decides which files to list, and
+compares.
 
-A lake of this machine is held against removals meanwhile, as by any reader. One in a store cannot
-be: it is looked at once more for each table, after the table was; so a list is never made older
-than one that another made. Whoever commits to a table between our look and our commit makes ours
-fail: then we look again.
+A local lake is locked against removals meanwhile, as by any reader. A lake in a store cannot be
+locked: its manifests are synced for each table, after the table was read, so a commit never
+replaces a newer list by an older one. If another writer commits to a table between our read and our
+commit, ours fails and is tried again.
 
-Of a store only the ends of files are read, where their footers are. No name of a file is used again
-there, so what is listed under a name is that file.
+In a store only the last bytes of files, the footers, are read. A name there is never used again, so
+a listed name identifies its file.
 """
 
 import os
@@ -36,7 +36,7 @@ from dissector.limits import FOOTER_BYTES, PUBLISH_ATTEMPTS, STORE_REQUESTS
 from dissector.schemas import TABLES
 
 DAY: Final = pa.field(places.DAY, pa.date32())
-# Such files have no column `capture`: it is in the names of their folders alone.
+# Files of this schema version have no column `capture`, only a folder name.
 _WITHOUT_CAPTURE: Final = 1
 _ODD_IN_ADDRESSES: Final = "#?%"
 
@@ -47,10 +47,10 @@ Described = TypeVar("Described")
 class LakeFile(NamedTuple):
     """A Parquet file of a lake.
 
-    place: of its landing, below the folder of the table. path: on this machine, or where a copy
-    of one in a store would be.
-    day: of its capture's first packet, UTC; None where the capture has none.
-    rows, bytes: as its manifest says.
+    place: folder of its landing, relative to the table's. path: on this machine; for a store, of
+    the local copy, which may not exist.
+    day: of its capture's first packet, UTC; None if the capture has no packet.
+    rows, bytes: from its manifest.
     """
 
     landing: str
@@ -62,15 +62,15 @@ class LakeFile(NamedTuple):
 
     @property
     def inner(self) -> str:
-        """Its path below the folder of the table."""
+        """Path relative to the table's folder."""
         return f"{self.place}/{self.path.name}"
 
 
 class Leaf(NamedTuple):
-    """What the footer of a file says of a column, or of what a column of lists or maps holds.
+    """Footer statistics of a column, or of the elements of a column of lists or maps.
 
-    bytes: compressed. values: nulls among them. nulls, least, most: None where a row group does not
-    say it; long text is cut so that it is below and above.
+    bytes: compressed. values: count, nulls included. nulls, least, most: None if a row group lacks
+    them; long text is cut so that the bounds still hold.
     """
 
     bytes: int
@@ -81,9 +81,9 @@ class Leaf(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """What a list has to be told; a file that changed under its path is in both.
+    """Changes to a file list; a file that changed under its path is in both fields.
 
-    removed: as the list names them.
+    removed: names as in the list.
     """
 
     added: tuple[LakeFile, ...]
@@ -91,7 +91,7 @@ class Difference(NamedTuple):
 
 
 class Published(NamedTuple):
-    """A table as it is listed now, and how many files were added and removed for that."""
+    """Result for one table: files and rows listed, files added and removed."""
 
     table: str
     files: int
@@ -101,7 +101,7 @@ class Published(NamedTuple):
 
     @classmethod
     def of(cls, table: str, files: Collection[LakeFile], difference: Difference) -> "Published":
-        """A table of these files, after a difference was told."""
+        """Summarize a table of these files after the difference was committed."""
         changes = len(difference.added), len(difference.removed)
         return cls(table, len(files), sum(file.rows for file in files), *changes)
 
@@ -109,7 +109,7 @@ class Published(NamedTuple):
 class Held:
     """A lake that is being published.
 
-    root: its address, `file:///…` where it lies on this machine. stored: it, where that is a store.
+    root: its address, `file:///…` for a local lake. stored: its mirror, None for a local lake.
     """
 
     def __init__(self, lake: Lake) -> None:
@@ -120,17 +120,17 @@ class Held:
         self._version = stored.version() if stored else ""
 
     def files(self, table: str) -> list[LakeFile]:
-        """The files of a table that have rows and name their captures; to be asked for after the
-        table itself was looked at.
+        """Return the files of a table that have rows and a column `capture`. Call it after reading
+        the published table.
 
         Raises:
-            InputError: one is a link, or no file; the store does not answer.
+            InputError: a file is a link or not regular, or the store does not answer.
         """
         if self.stored is None:
             self.lake.part_paths(table)
         else:
-            self._look_again(self.stored)
-        found = []
+            self._resync(self.stored)
+        files = []
         for capture in self.lake.captures:
             day = places.day_of(capture.first_ts_ns)
             for part in capture.files:
@@ -143,10 +143,10 @@ class Held:
                         part.rows,
                         part.bytes,
                     )
-                    found.append(file)
-        return found
+                    files.append(file)
+        return files
 
-    def _look_again(self, stored: Mirror) -> None:
+    def _resync(self, stored: Mirror) -> None:
         with mirror.current(self.lake.folder):
             if (version := stored.version()) == self._version:
                 return
@@ -158,20 +158,19 @@ class Held:
     def described(
         self, how: Callable[[LakeFile], Described], files: Sequence[LakeFile]
     ) -> list[Described]:
-        """What needs the footers of files: of a store several are asked for at once."""
+        """Apply `how`, which reads footers, to files; for a store with concurrent requests."""
         if self.stored is None:
             return [how(file) for file in files]
         with ThreadPoolExecutor(STORE_REQUESTS) as pool:
             return list(pool.map(how, files))
 
     def left_out(self) -> list[str]:
-        """The ids of captures whose files do not name them."""
+        """Return the ids of captures whose files lack the column `capture`."""
         captures = self.lake.captures
         return [c.capture_id for c in captures if c.schema_version <= _WITHOUT_CAPTURE]
 
     def installed_ns(self, landing: str) -> int:
-        """When a landing of this machine got its files, ns since 1970, by the clock of the file
-        system."""
+        """Return the installation time of a local landing, ns since 1970 by the file system."""
         status = os.stat(self.lake.folder / MANIFEST_FOLDER / f"{landing}.json")
         return max(status.st_mtime_ns, status.st_ctime_ns)
 
@@ -181,11 +180,11 @@ class Held:
         listed: Mapping[str, Listed],
         is_same: Callable[[LakeFile, Listed], bool],
     ) -> Difference:
-        """What a list has to be told.
+        """Compare the lake's files with a table's list.
 
         Args:
-            files: what it should name, by the names. listed: what it names, likewise.
-            is_same: whether a file is still what is known of the one under its name.
+            files: the lake's, by name in the list. listed: the list's entries, by name.
+            is_same: whether a file still equals its list entry.
         """
         new = [file for name, file in files.items() if name not in listed]
         old = [name for name in listed if name not in files]
@@ -203,37 +202,36 @@ class Held:
 
 
 class ConflictError(Exception):
-    """Another committed to the table since it was looked at."""
+    """Another writer committed to the table since it was read."""
 
 
 class Format(Protocol):
-    """A format of tables: where their lists are, and how one is changed."""
+    """A table format: reads and changes the file lists of its tables."""
 
     name: str
 
     def listed(self, table: str, root: str) -> set[str]:
-        """What the list of a table of a lake names now, below the folder of the table; nothing
-        where it is not published.
+        """Return the listed paths, relative to the table's folder; empty if not published.
 
         Raises:
-            OutputError: it cannot be read.
+            OutputError: the list cannot be read.
         """
 
     def publish(self, table: str, held: Held) -> Published:
-        """Make the list of a table that of the lake.
+        """Make the list of a table equal the lake's.
 
         Raises:
-            ConflictError: another came between.
-            OutputError: it cannot be written.
+            ConflictError: another writer committed meanwhile.
+            OutputError: the list cannot be written.
             InputError: a file of the lake cannot be read.
         """
 
 
 def private_folder(path: Path) -> None:
-    """Make a folder for lists of files, which hold topics and addresses: not for everybody.
+    """Create a folder for file lists; mode 0750, as statistics contain topics and addresses.
 
     Raises:
-        OutputError: it is a link, or cannot be made.
+        OutputError: the path is a symbolic link, or cannot be created.
     """
     if path.is_symlink():
         raise OutputError(f"{path} is a symbolic link, which is not followed: remove it")
@@ -245,12 +243,12 @@ def private_folder(path: Path) -> None:
 
 @contextmanager
 def held_lake(folder: Path) -> Iterator[Held]:
-    """Hold a lake that is to be published.
+    """Open a lake for publishing.
 
     Raises:
-        InputError: there is no lake, or a newer program wrote some of it: what that landed would
-            be taken out of tables.
-        UsageError: its path cannot be written in lists of files.
+        InputError: there is no lake, or a newer program wrote a manifest: publishing would drop
+            the newer program's landings from the tables.
+        UsageError: the lake's path has characters that file lists cannot contain.
     """
     is_here = mirror.of(folder) is None
     if set(os.path.abspath(folder) if is_here else mirror.shown(folder)) & set(_ODD_IN_ADDRESSES):
@@ -270,10 +268,10 @@ def _refuse_newer(unread: Iterable[UnreadManifest]) -> None:
 
 
 def publish(held: Held, to: Format) -> Iterator[Published]:
-    """Make the lists of all tables those of a lake, one after the other.
+    """Publish all tables of a lake, one after the other.
 
     Raises:
-        OutputError: one cannot be written; those before it are.
+        OutputError: a list cannot be written; the tables yielded before are published.
         InputError: a file of the lake cannot be read.
     """
     for table in TABLES:
@@ -281,10 +279,10 @@ def publish(held: Held, to: Format) -> Iterator[Published]:
 
 
 def still_listed(to: Format, lake: Path, names: Collection[str]) -> Iterator[tuple[str, int]]:
-    """Tables that list some files of a lake in a store, and how many of them.
+    """Yield the tables that list some of these files of a stored lake, and how many they list.
 
     Args:
-        names: of the files, from the lake on.
+        names: paths relative to the lake.
 
     Raises:
         OutputError: a list cannot be read.
@@ -307,11 +305,11 @@ def _published(table: str, held: Held, to: Format) -> Published:
 
 
 def leaves_of(file: LakeFile) -> tuple[dict[str, Leaf], list[int]]:
-    """What the footer of a file says of its columns, by their paths in it, and where its row groups
-    begin.
+    """Read the footer of a file: return statistics by column path, and the byte offset of each row
+    group.
 
     Raises:
-        InputError: it is missing, not readable, or not what its manifest says.
+        InputError: the file is missing, not readable, or differs from its manifest.
     """
     try:
         size, footer = _footer(file)
@@ -328,12 +326,12 @@ def leaves_of(file: LakeFile) -> tuple[dict[str, Leaf], list[int]]:
 
 
 def _footer(file: LakeFile) -> tuple[int, pq.FileMetaData]:
-    """The size and the footer of a file."""
+    """Return the size and the footer of a file."""
     stored = mirror.of(_lake_of(file))
     if stored is None or is_used(file.path, file.bytes):
         return file.path.stat().st_size, pq.read_metadata(file.path)
     end = stored.end_of(file.path, file.bytes, FOOTER_BYTES)
-    length = int.from_bytes(end[-8:-4], "little") + 8  # it stands in front of the last four bytes
+    length = int.from_bytes(end[-8:-4], "little") + 8  # the length field precedes the magic
     if length > len(end):
         end = stored.end_of(file.path, file.bytes, length)
     return file.bytes, pq.read_metadata(pa.BufferReader(end))
@@ -356,8 +354,8 @@ def _begin(chunk: pq.ColumnChunkMetaData) -> int:
 
 
 def _leaf(chunks: Iterable[pq.ColumnChunkMetaData]) -> Leaf:
-    """A column over all row groups. One without a range, unless it holds nulls alone, leaves the
-    whole without: readers would skip what it has."""
+    """Merge a column's statistics over all row groups. If a chunk that has values has no range, the
+    merged range is None: any other range would make readers skip these values."""
     size = values = nulls = 0
     least: list[Any] = []
     most: list[Any] = []

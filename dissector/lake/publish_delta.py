@@ -1,7 +1,7 @@
-"""A lake as tables of Delta Lake: LAKE/<table>/_delta_log lists the files that lie beside it.
+"""Publish a lake as Delta Lake tables: LAKE/<table>/_delta_log lists the table's data files.
 
-The folder of a table is one of that format already: files in folders of partitions, `day` and
-`landing`. A file is known by its path, its size and its time.
+The folder of a table has Delta's layout already: files in the folders of the partition columns
+`day` and `landing`. A data file is identified by its path, size and modification time.
 """
 
 import json
@@ -38,27 +38,27 @@ if TYPE_CHECKING:
 _LOG: Final = "_delta_log"
 _PARTITIONS: Final = [DAY, pa.field("landing", pa.string())]
 _CONFIGURATION: Final = {
-    # Ranges of all columns, not of the first 32 alone.
+    # Statistics of all columns, not of the first 32 alone.
     "delta.dataSkippingNumIndexedCols": "-1",
-    # What is not listed and older than this, VACUUM deletes: landings that nobody published yet.
+    # VACUUM deletes unlisted files older than this: landings that are not published yet.
     "delta.deletedFileRetentionDuration": "interval 520 weeks",
 }
 
 
 _OF_S3: Final = {
-    # A commit is a file that nobody else wrote.
+    # A commit is a conditional write: it fails if the file exists.
     "aws_conditional_put": "etag",
     "timeout": f"{STORE_TIMEOUT_SECONDS}s",
     "connect_timeout": f"{STORE_CONNECT_SECONDS}s",
 }
-_ASKED: Final = "Error performing"  # behind it stand the request and its answer
+_ASKED: Final = "Error performing"  # in an error text, before the request and its response
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _CODE: Final = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
 _STATUS: Final = re.compile(r"\b([1-5]\d\d [A-Z][A-Za-z -]{1,40})")
 
 
 class _Known(NamedTuple):
-    """What a log says of a file. time_ms: since 1970."""
+    """A file in the table's log. time_ms: modification time, ms since 1970."""
 
     bytes: int
     time_ms: int
@@ -66,7 +66,7 @@ class _Known(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where a table is: its address, and whether that is in a store."""
+    """Location of a table: its address, and whether that is in a store."""
 
     table: str
     address: str
@@ -74,17 +74,17 @@ class _Place(NamedTuple):
 
     @property
     def uri(self) -> str:
-        """The address as the library wants it."""
+        """The percent-encoded address that the library expects."""
         return quote(os.fsencode(self.address), safe=":/@")
 
     @property
     def log(self) -> str:
-        """Where its list is, for messages."""
+        """Path of the table's log, for messages."""
         return f"{self.address.removeprefix('file://')}/{_LOG}"
 
     @property
     def options(self) -> dict[str, str]:
-        """What the library does not take from the environment as we do."""
+        """Storage options that the library does not read from the environment as we do."""
         if not self.address.startswith("s3://"):
             return {}
         endpoint, region = s3_server()
@@ -94,7 +94,7 @@ class _Place(NamedTuple):
 
 
 class Delta:
-    """Tables of Delta Lake, each in its own folder of the lake."""
+    """The Delta Lake tables of a lake, each in the table's own folder."""
 
     name = "delta"
 
@@ -132,7 +132,7 @@ class Delta:
 
 @contextmanager
 def _written(place: _Place) -> Iterator[None]:
-    """Turn what the library raises into our errors.
+    """Convert the library's exceptions to our errors.
 
     Raises:
         ConflictError, OutputError: as Format says.
@@ -150,7 +150,7 @@ def _written(place: _Place) -> Iterator[None]:
 
 
 def _brief(error: Exception) -> str:
-    """What the library says, in one line, without the answers of servers that it quotes."""
+    """Return the library's message in one line, without the server responses that it quotes."""
     text = _COLOURS.sub("", str(error))
     lines = [line.strip(" \u21b3") for line in text.partition(_ASKED)[0].splitlines()]
     answer = _CODE.search(text) or _STATUS.search(text)
@@ -162,8 +162,8 @@ def _brief(error: Exception) -> str:
 
 @contextmanager
 def _seen(place: _Place, there: "DeltaTable | None") -> Iterator[None]:
-    """Whatever the library makes of it: a table that is no longer what we looked at is one to which
-    another committed, or we, where a store's answer was lost."""
+    """Raise ConflictError if the body fails and the table's version has changed: another writer
+    committed, or our commit succeeded and the store's response was lost."""
     from deltalake.exceptions import DeltaError
 
     version = None if there is None else there.version()
@@ -177,7 +177,7 @@ def _seen(place: _Place, there: "DeltaTable | None") -> Iterator[None]:
 
 
 def _opened(place: _Place) -> "DeltaTable | None":
-    """The table at a place, None where there is none."""
+    """Open the table at a location; None if there is none."""
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
@@ -203,7 +203,7 @@ def _is_same(file: LakeFile, known: _Known) -> bool:
 
 
 def _is_same_name(file: LakeFile, known: _Known) -> bool:
-    """Of a store: no other file ever has the name."""
+    """As _is_same, in a store, where a name is never used again."""
     return file.bytes == known.bytes
 
 
@@ -222,7 +222,7 @@ def _add_action(file: LakeFile, time_ms: Callable[[LakeFile], int]) -> "AddActio
     from deltalake.transaction import AddAction
 
     leaves, _ = leaves_of(file)
-    # A flag's range tells nothing, and readers expect none.
+    # The range of a boolean skips no file, and readers expect none.
     ranged = {
         name: leaf for name, leaf in leaves.items() if not isinstance(leaf.least, bool | None)
     }
@@ -230,7 +230,7 @@ def _add_action(file: LakeFile, time_ms: Callable[[LakeFile], int]) -> "AddActio
         "numRecords": file.rows,
         "minValues": {name: _as_json(leaf.least) for name, leaf in ranged.items()},
         "maxValues": {name: _as_json(leaf.most) for name, leaf in ranged.items()},
-        # What lists and maps hold is below their columns, and has no place here.
+        # Elements of lists and maps have no statistics in Delta.
         "nullCount": {
             name: leaf.nulls
             for name, leaf in leaves.items()
@@ -252,12 +252,11 @@ def _as_json(bound: object) -> object:
 
 
 def _removed(difference: Difference, listed: dict[str, _Known]) -> list["RemoveAction"]:
-    """What is to be taken off the list. A file under whose path another one lies is not: adding it
-    takes the place of the old one."""
+    """Return the remove actions; none for a path that is added again, as the add replaces it."""
     from deltalake.transaction import RemoveAction
 
     now_ms = time.time_ns() // 1_000_000
-    again = {file.inner for file in difference.added}
+    re_added = {file.inner for file in difference.added}
     return [
         RemoveAction(
             path,
@@ -267,7 +266,7 @@ def _removed(difference: Difference, listed: dict[str, _Known]) -> list["RemoveA
             {name: None if of is None else str(of) for name, of in listed[path].partitions.items()},
         )
         for path in difference.removed
-        if path not in again
+        if path not in re_added
     ]
 
 
@@ -276,8 +275,8 @@ def _schema(table: str) -> pa.Schema:
 
 
 def _once() -> "CommitProperties":
-    """No commit behind what another did since: the library makes one where that took away no file
-    that we name."""
+    """Return properties without retries: else the library commits after another writer's commit if
+    that removed none of our files."""
     from deltalake import CommitProperties
 
     return CommitProperties(max_commit_retries=0)
@@ -303,7 +302,7 @@ def _create(place: _Place, adding: list["AddAction"]) -> None:
 def _commit(
     there: "DeltaTable", table: str, adding: list["AddAction"], removed: list["RemoveAction"]
 ) -> None:
-    """Add the columns that the table does not have, then change the list."""
+    """Add the columns that the table lacks, then commit the file changes."""
     from deltalake import Schema
 
     schema = _schema(table)

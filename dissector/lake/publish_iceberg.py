@@ -1,12 +1,12 @@
-"""A lake as tables of Iceberg, in a catalog that pyiceberg knows.
+"""Publish a lake as Iceberg tables, in a catalog that pyiceberg is configured for.
 
-A table has the columns of the lake's table and `day`, by which it is partitioned: no file has that
-column, its value stands in the list. Columns are found by their names, so that files of older
-schema versions, which lack some, are read with nulls.
+A table has the columns of the lake's table and `day`, its partition column. The files lack `day`;
+its value is in the table's manifests. Columns match by name, so columns that files of older schema
+versions lack read as null.
 
-A file is known by its path, size and rows. Whether it was written anew under its path with as
-many bytes the list cannot tell; so files of landings that came since the last commit are compared
-by what their footers say.
+A data file is identified by its path, size and row count. These do not change if a file is
+rewritten under its path with as many bytes; so the footers of files of landings that were installed
+since the last commit are compared with the statistics in the manifests.
 """
 
 import logging
@@ -51,20 +51,20 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
     from pyiceberg.types import IcebergType, PrimitiveType
 
-# Where lists lie if the catalog names no warehouse, below the lake.
+# Folder below the lake for table metadata if the catalog names no warehouse.
 _FOLDER: Final = "_iceberg"
-_LAKE: Final = "dissector.lake"  # the property that says of which lake a table is
-_VERSION: Final = "dissector.schema-version"  # of a snapshot that we made
+_LAKE: Final = "dissector.lake"  # table property: address of the lake
+_VERSION: Final = "dissector.schema-version"  # summary property of our own snapshots
 _PROPERTIES: Final = {
-    # The files are the lake's: no engine that forgets snapshots, or drops the table, deletes them.
+    # No engine may delete the lake's files when it expires snapshots or drops the table.
     "gc.enabled": "false",
-    # The library would commit again what it was told first, beside what another made of the table.
+    # A retry by the library would repeat the first change beside another writer's commit.
     "commit.retry.num-retries": "0",
     "commit.manifest-merge.enabled": "true",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
-# What pyarrow says of a store's answer; behind it stands the answer itself.
+# The part of pyarrow's error text before the store's response body.
 _ANSWER: Final = re.compile(
     r".*AWS Error (\w+(?: \(HTTP status \d+\))?) during (\w+) operation.*", re.DOTALL
 )
@@ -74,7 +74,7 @@ _DAY_MS: Final = 86_400_000
 
 
 class Iceberg:
-    """Tables of a namespace of a catalog."""
+    """The tables in one namespace of an Iceberg catalog."""
 
     name = "iceberg"
 
@@ -86,7 +86,7 @@ class Iceberg:
 
         Raises:
             DependencyError: a library is missing. UsageError: pyiceberg knows no such catalog.
-            OutputError: it cannot be reached.
+            OutputError: the catalog cannot be reached.
         """
         with needs("publish", "all but lake publish works without"):
             import sqlalchemy  # noqa: F401
@@ -141,10 +141,10 @@ class Iceberg:
 
     @contextmanager
     def _speaking(self, doing: str) -> Iterator[None]:
-        """Turn what pyiceberg and the libraries below it raise into our errors.
+        """Convert exceptions of pyiceberg and the libraries below it to our errors.
 
         Args:
-            doing: what cannot be done to the catalog then.
+            doing: the verb for the message: "cannot {doing} the catalog".
 
         Raises:
             ConflictError, OutputError, DependencyError: as Format says.
@@ -174,7 +174,7 @@ class Iceberg:
             ) from error
 
     def _opened(self, table: str, held: Held) -> "Table":
-        """The table of the catalog, made if there is none."""
+        """Load the catalog's table; create it if it is missing."""
         from pyiceberg.exceptions import NoSuchTableError
 
         lake = held.root
@@ -210,7 +210,7 @@ class Iceberg:
         )
 
     def _location(self, name: tuple[str, ...], lake: str, held: Held) -> str | None:
-        """Where the lists of a new table go; None if the catalog knows."""
+        """Return the location of a new table's metadata; None if the catalog chooses it."""
         from pyiceberg.catalog import MetastoreCatalog
 
         catalog = self._catalog
@@ -224,8 +224,8 @@ class Iceberg:
 
 
 def _add_server(properties: dict[str, str]) -> None:
-    """Tell a catalog that does not say it which server of S3 there is: the one that we use. What
-    credentials are, the library finds in the environment by itself."""
+    """Set the S3 endpoint, region and timeouts that the catalog's properties lack to ours. The
+    library reads credentials from the environment by itself."""
     endpoint, region = s3_server()
     connect_seconds, answer_seconds = map(str, _TIMES)
     is_unsigned = os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in ("1", "true")
@@ -241,10 +241,10 @@ def _add_server(properties: dict[str, str]) -> None:
 
 
 def _must_be_reached(root: str) -> None:
-    """Refuse a store that pyiceberg does not write to.
+    """Refuse a store that pyiceberg cannot write to.
 
     Raises:
-        UsageError: it cannot. DependencyError: it could.
+        UsageError: pyiceberg lacks support for it. DependencyError: adlfs is missing.
     """
     scheme = root.partition("://")[0]
     if scheme == "az":
@@ -262,8 +262,7 @@ def _must_be_reached(root: str) -> None:
 
 @contextmanager
 def _answered() -> Iterator[None]:
-    """Bound the time that a server takes to answer: pyiceberg waits without end, and we hold the
-    lake meanwhile."""
+    """Set timeouts on HTTP requests: pyiceberg sets none, and we hold the lake's lock meanwhile."""
     from requests.adapters import HTTPAdapter
 
     adapter: Any = HTTPAdapter
@@ -279,7 +278,7 @@ def _answered() -> Iterator[None]:
         adapter.send = real
 
 
-# -- what is listed
+# -- reading table metadata
 
 
 def _data_files(table: "Table", snapshot: "Snapshot | None") -> Iterator["DataFile"]:
@@ -296,14 +295,14 @@ def _data_files(table: "Table", snapshot: "Snapshot | None") -> Iterator["DataFi
 
 
 def _seen_ns(table: "Table") -> int:
-    """Landings that were installed before this time are listed as they are; ns since 1970."""
+    """Return the time (ns since 1970) before which installed landings are listed unchanged."""
     ours = [s for s in table.metadata.snapshots if s.summary and _VERSION in s.summary]
     latest_ms = max((snapshot.timestamp_ms for snapshot in ours), default=0)
     return latest_ms * 1_000_000 - PUBLISH_CLOCK_SECONDS * 1_000_000_000
 
 
 def _is_true(known: "DataFile", now: "DataFile") -> bool:
-    """Whether what is listed of a file holds; of columns that came later nothing is."""
+    """Whether the listed statistics equal the file's; columns added later may be unlisted."""
     pairs = (
         (known.column_sizes, now.column_sizes),
         (known.value_counts, now.value_counts),
@@ -311,13 +310,13 @@ def _is_true(known: "DataFile", now: "DataFile") -> bool:
         (known.lower_bounds, now.lower_bounds),
         (known.upper_bounds, now.upper_bounds),
     )
-    are_true = all(dict(listed).items() <= dict(found).items() for listed, found in pairs)
+    are_true = all(dict(listed).items() <= dict(actual).items() for listed, actual in pairs)
     return are_true and known.partition == now.partition
 
 
 class _Columns(NamedTuple):
-    """What describes a file to a table: ids of columns by their paths in files, types of those that
-    have ranges by id, and the id of the partitions' specification."""
+    """ids: column ids by path in the files. types: primitive types by column id. spec_id: id of the
+    partition spec."""
 
     ids: dict[str, int]
     types: dict[int, "PrimitiveType"]
@@ -364,11 +363,11 @@ def _data_file(root: str, file: LakeFile, columns: _Columns) -> "DataFile":
     )
 
 
-# -- changing it
+# -- writing table metadata
 
 
 def _schema(table: str) -> "Schema":
-    """The columns of a table, and the day."""
+    """Return the Iceberg schema of a lake table: its columns and `day`."""
     from pyiceberg.schema import Schema
     from pyiceberg.types import NestedField
 
@@ -431,29 +430,29 @@ def _change(
 
 
 def _forget_old(table: "Table") -> None:
-    """Take old snapshots off a table, with the lists that only they have: their files have gone, or
-    are in later ones. No engine does, see gc.enabled. Once a day, as all lists are read."""
+    """Expire old snapshots and delete manifests that only these name. No engine does so, see
+    gc.enabled. At most once a day, as this reads all manifests."""
     from pyiceberg.exceptions import CommitFailedException
 
     snapshots = table.metadata.snapshots
     end_ms = time.time_ns() // 1_000_000 - PUBLISH_HISTORY_DAYS * _DAY_MS
     if min((each.timestamp_ms for each in snapshots), default=end_ms) > end_ms - _DAY_MS:
         return
-    heads = {reference.snapshot_id for reference in table.metadata.refs.values()}
-    old = [s for s in snapshots if s.timestamp_ms < end_ms and s.snapshot_id not in heads]
-    lists = _lists(table, old)
+    referenced = {reference.snapshot_id for reference in table.metadata.refs.values()}
+    old = [s for s in snapshots if s.timestamp_ms < end_ms and s.snapshot_id not in referenced]
+    manifests = _manifests(table, old)
     try:
         table.maintenance.expire_snapshots().by_ids([each.snapshot_id for each in old]).commit()
     except CommitFailedException:
-        return  # another publishes; the next one does it
-    for path in lists - _lists(table, table.metadata.snapshots):
+        return  # another writer committed; the next publication expires them
+    for path in manifests - _manifests(table, table.metadata.snapshots):
         with suppress(FileNotFoundError):
             table.io.delete(path)
 
 
-def _lists(table: "Table", snapshots: Iterable["Snapshot"]) -> set[str]:
-    """The paths of all lists of snapshots."""
-    found = set()
+def _manifests(table: "Table", snapshots: Iterable["Snapshot"]) -> set[str]:
+    """Return the paths of the manifest lists and manifests of snapshots."""
+    paths = set()
     for snapshot in snapshots:
-        found |= {snapshot.manifest_list, *(m.manifest_path for m in snapshot.manifests(table.io))}
-    return found
+        paths |= {snapshot.manifest_list, *(m.manifest_path for m in snapshot.manifests(table.io))}
+    return paths

@@ -1,9 +1,9 @@
-"""Files of a lake in a store that are read where they lie: DuckDB says which ranges it needs.
+"""Serve byte ranges of a stored lake's files to DuckDB, without fetching whole files.
 
-It knows columns, row groups and pages, asks for near ones together, and keeps in its memory what it
-read. Files have their addresses as names. The first look at one is at its end, where the footer is,
-and says which version it is: all further ranges are of that one. A file that ends there is fetched
-whole, as every file is that others read.
+DuckDB selects columns, row groups and pages, merges near ranges, and caches what it read. A file's
+name is its address. The first read of a file is of its end, the footer, and fixes the version of
+all later reads. A file no longer than that read is fetched whole, as all files are for other
+readers.
 """
 
 import errno
@@ -26,16 +26,16 @@ from dissector.storage import progress
 from dissector.storage.store import Entry, Store
 
 _PATTERN: Final = re.compile(r"[\[*?]")
-# No name in a store is written twice; DuckDB keeps nothing of a file without a time.
+# Constant mtime, as no file in a store is overwritten; without one DuckDB would not cache.
 _ALWAYS: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class Ranges:
-    """Reads ranges of files of one lake, from many threads.
+    """Reads ranges of one lake's files; thread-safe.
 
     Args:
-        shown: the address of the lake. folder: of its copies. entry: a file of the store, by the
-            path of its copy and its size.
+        shown: the address of the lake. folder: of its copies. entry: returns a file's store entry
+            from the path of its copy and its size.
     """
 
     def __init__(
@@ -50,19 +50,18 @@ class Ranges:
         self._ends: OrderedDict[str, bytes] = OrderedDict()
         self._lock = Lock()
         self._problem = ""
-        self._is_told = False
+        self._reports_progress = False
 
     def names(self, wanted: Iterable[Copy]) -> list[str]:
-        """The names of files: paths of those that are on this machine, addresses of others,
-        which may be read from now on."""
+        """Register files; return paths of those on this machine, addresses of the others."""
         names: list[str] = []
-        with shared_lock(self._folder):  # nobody trims it
+        with shared_lock(self._folder):  # prevents trimming
             for name, part in wanted:
                 copy = self._folder / name
                 names.append(str(copy))
                 if not is_used(copy, part.bytes):
                     entry = self._entry(copy, part.bytes)
-                    # To DuckDB such a name is a pattern, which it may not look for.
+                    # DuckDB would expand a name with these characters as a pattern.
                     names[-1] = _PATTERN.sub(lambda odd: f"%{ord(odd[0]):X}", entry.path)
                     self._files[names[-1]] = Fetching(copy, entry, part.sha256)
         of = sum(self.size(name) for name in names if name in self._files)
@@ -70,40 +69,40 @@ class Ranges:
         return names
 
     def filesystem(self) -> AbstractFileSystem:
-        """What DuckDB is given to read them."""
+        """Return the fsspec file system that DuckDB reads them through."""
         return _Files(self)
 
     def problem(self) -> str:
-        """Why a range could not be had since this was last asked; empty if all could."""
+        """Return and clear the first read error since the last call; empty if there was none."""
         problem, self._problem = self._problem, ""
         return problem
 
     @contextmanager
     def told(self) -> Iterator[None]:
-        """While the body runs, whoever listens hears how much is read."""
-        self._is_told = True
+        """Report the bytes read to the progress listener while the body runs."""
+        self._reports_progress = True
         try:
             yield
         finally:
-            self._is_told = False
+            self._reports_progress = False
             total = fetched(self._folder).of
             progress.tell(total, total, self._shown)
 
     def size(self, path: str) -> int:
-        """Of a file, in bytes.
+        """Return the size of a file in bytes.
 
         Raises:
-            FileNotFoundError: it is none of them.
+            FileNotFoundError: the file is not registered.
         """
         if path not in self._files:
             raise FileNotFoundError(errno.ENOENT, "it is no file of the lake", path)
         return self._files[path].entry.size
 
     def read(self, path: str, start: int, end: int) -> bytes:
-        """Bytes [start, end) of a file; end is within it.
+        """Read the bytes [start, end) of a file; end is at most its size.
 
         Raises:
-            OSError: they cannot be had; `problem` says why.
+            OSError: they cannot be read; `problem` returns the reason.
         """
         file = self._files[path]
         end_at = max(0, file.entry.size - limits.FOOTER_BYTES)
@@ -119,15 +118,15 @@ class Ranges:
             if end > end_at:
                 parts.append(last[start - end_at : end - end_at])
         except OSError as error:
-            self._problem = self._problem or self._words(file.entry, error)
+            self._problem = self._problem or self._message(file.entry, error)
             raise
-        if self._is_told:
+        if self._reports_progress:
             so_far = fetched(self._folder)
             progress.tell(min(so_far.bytes, so_far.of - 1), so_far.of, self._shown)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _end_of(self, path: str) -> bytes:
-        """The last bytes of a file, by which its version is known."""
+        """Read the last FOOTER_BYTES of a file, which fixes its version."""
         if (data := self._ends.get(path)) is not None:
             return data
         file = self._files[path]
@@ -152,44 +151,44 @@ class Ranges:
         with self._lock:
             count(self._folder, size, requests=1)
 
-    def _words(self, entry: Entry, error: OSError) -> str:
+    def _message(self, entry: Entry, error: OSError) -> str:
         if isinstance(error, _Damaged):
             return str(error.strerror)
         return problem_of(entry, error) or f"cannot read {self._shown}: {error.strerror or error}"
 
 
 class _Damaged(OSError):
-    """It says so itself."""
+    """A file that differs from its manifest; strerror is the whole message."""
 
 
 class _OpenFile:
-    """A file as DuckDB reads it: several threads seek and read one, each at a place of its own."""
+    """An open file of DuckDB; each thread has its own position."""
 
     def __init__(self, ranges: Ranges, path: str, size: int) -> None:
         self._ranges, self._path, self._size = ranges, path, size
         self._at = local()
 
     def seek(self, offset: int, _whence: int = 0) -> int:
-        """Go to a place, from the beginning on."""
+        """Set the position, counted from the start."""
         self._at.position = offset
         return offset
 
     def tell(self) -> int:
-        """The place."""
+        """Return the position."""
         return int(self._at.position)
 
     def read(self, size: int) -> bytes:
-        """So many bytes, fewer at the end."""
+        """Read `size` bytes, fewer at the end of the file."""
         start = self._at.position
         end = self._at.position = min(start + size, self._size)
         return self._ranges.read(self._path, start, end) if start < end else b""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is no resource to release."""
 
 
 class _Files(AbstractFileSystem):  # type: ignore[misc]
-    """The files, as DuckDB asks for them."""
+    """The fsspec methods that DuckDB calls."""
 
     protocol = ("s3", "gs", "az", "abfss", "hdfs")
     cachable = False
@@ -199,19 +198,19 @@ class _Files(AbstractFileSystem):  # type: ignore[misc]
         self._ranges = ranges
 
     def open(self, path: str, mode: str = "rb", **_: Any) -> _OpenFile:
-        """A file to read."""
+        """Open a file for reading."""
         if mode != "rb":
             raise PermissionError(errno.EROFS, "files of a lake are read, nothing else", path)
         return _OpenFile(self._ranges, path, self._ranges.size(path))
 
     def glob(self, path: str, **_: Any) -> list[str]:
-        """The one file of a name, which is no pattern."""
+        """Return the name itself: it is never a pattern."""
         return [path]
 
     def size(self, path: str) -> int:
-        """Of a file, in bytes."""
+        """Return the size of a file in bytes."""
         return self._ranges.size(path)
 
     def modified(self, path: str) -> datetime:
-        """When a file changed: none does."""
+        """Return the constant mtime."""
         return _ALWAYS

@@ -1,4 +1,4 @@
-"""Reading a lake: what it holds, whether it is whole, and taking captures out of it."""
+"""Read a lake, verify it, and remove captures from it."""
 
 import errno
 import hashlib
@@ -35,7 +35,7 @@ _ORPHAN: Final = "no manifest names this folder: `dissector lake rm` removes it 
 
 
 class LakeProblem(NamedTuple):
-    """Something wrong in a lake: the capture, the file or folder, and what is wrong with it."""
+    """A defect of a lake: the capture, the file or folder, and a description."""
 
     capture_id: str
     path: str
@@ -43,32 +43,33 @@ class LakeProblem(NamedTuple):
 
 
 class Lake(NamedTuple):
-    """A lake that is being read; its captures by id, and the manifests that cannot be read."""
+    """A lake that is open for reading. captures: ordered by id. unread: unreadable manifests."""
 
     folder: Path
     captures: tuple[Manifest, ...]
     unread: tuple[UnreadManifest, ...] = ()
 
     def rows(self) -> int:
-        """Rows of all tables together, as the manifests say."""
+        """Return the number of rows of all tables together, from the manifests."""
         return sum(part.rows for capture in self.captures for part in capture.files)
 
     @property
     def last_ts_ns(self) -> int | None:
-        """Time of the last packet of all captures, ns since 1970; None where there is none."""
+        """Time of the last packet of all captures, ns since 1970; None if there is no packet."""
         times = (capture.last_ts_ns for capture in self.captures)
         return max((each for each in times if each is not None), default=None)
 
     def part_paths(self, table: str, ranges: "Ranges | None" = None) -> list[str]:
-        """The Parquet files of a table, of captures that exist, of older schema versions first: the
-        first file tells DuckDB which columns there are, and any may have more.
+        """Return the Parquet files of a table, older schema versions first: DuckDB reads the
+        columns that the first file has, and later versions have more.
 
         Args:
-            ranges: of a lake in a store, what reads files that are not on this machine; they are
-                named by their addresses then. Without, they are fetched.
+            ranges: reader of a stored lake's files; files that are not on this machine are then
+                returned as addresses. Without it, they are fetched.
 
         Raises:
-            InputError: one is a link or no file; a reader would follow the one, wait for the other.
+            InputError: a file is a link, which a reader would follow, or not regular, on which it
+                could block.
         """
         if ranges is not None:
             return ranges.names(self.copies(table))
@@ -82,7 +83,7 @@ class Lake(NamedTuple):
         return [*map(str, paths)]
 
     def days(self) -> dict[str, str]:
-        """The days of files whose place does not say it, by their names from the lake on."""
+        """Return the days of files whose place lacks one, by name relative to the lake."""
         return {
             name: day
             for capture in self.captures
@@ -92,36 +93,36 @@ class Lake(NamedTuple):
         }
 
     def ranges(self) -> "Ranges | None":
-        """What reads files of a lake in a store where they lie; None for a lake of this machine."""
+        """Return a range reader of a stored lake's files; None for a local lake."""
         stored = mirror.of(self.folder)
         return None if stored is None else stored.ranges()
 
     def copies(self, table: str) -> Iterator[Copy]:
-        """The same files by their names from the lake on."""
+        """Yield the files of a table as copies, in the order of `part_paths`."""
         for capture in sorted(self.captures, key=lambda each: each.schema_version):
             for copy in copies_of(capture):
                 if copy[1].table == table:
                     yield copy
 
     def fetch(self, table: str) -> None:
-        """See that the files of a table are on this machine.
+        """Fetch the files of a table that are not on this machine.
 
         Raises:
-            InputError: they cannot be had.
+            InputError: a file cannot be fetched.
         """
         mirror.fetch(self.folder, self.copies(table))
 
     def waiting(self) -> int:
-        """Landings that wait on this machine until the store of the lake has them."""
+        """Return the number of landings that wait on this machine for upload to the store."""
         return len(install.ready_stages(self.folder)) if mirror.of(self.folder) else 0
 
     @property
     def shown(self) -> str:
-        """The lake as its user knows it."""
+        """The lake's path or address, for messages."""
         return mirror.shown(self.folder)
 
     def table(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows of a table; for small lakes and tests."""
+        """Read all rows of a table; for small lakes and tests."""
         wanted = list(columns) if columns is not None else [c.name for c in TABLES[table].columns]
         schema = pa.schema([arrow_schema(table).field(name) for name in wanted])
         tables = [no_rows(schema)]
@@ -147,24 +148,24 @@ def must_be_a_lake(folder: Path) -> None:
 
 @contextmanager
 def open_lake(folder: Path, manifests: Manifests | None = None) -> Iterator[Lake]:
-    """Read a lake; nobody takes away what it holds meanwhile. What is added is not seen.
+    """Open a lake for reading: a snapshot, whose files are not removed while the body runs.
 
     Args:
-        manifests: of the lake, of a caller who opens it again: those that changed are read anew.
+        manifests: of a previous opening; only changed ones are read again.
 
     Raises:
-        InputError: there is no lake, or nothing of it can be read.
-        OutputError: what a crash left cannot be finished.
+        InputError: there is no lake, or no manifest can be read.
+        OutputError: the recovery after a crash failed.
     """
     install.refuse_links(folder, InputError)
     must_be_a_lake(folder)
     if install.needs_recovery(folder):
         try:
             install.finish_interrupted(folder)
-            with suppress(OSError):  # of a store that lets read alone
+            with suppress(OSError):  # of a store that is read-only for us
                 deliver(folder)
         except OSError as error:
-            # Whoever may only read sees what is installed.
+            # A process with read permission only reads what is installed.
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise OutputError(
                     f"cannot finish what a crash left in {folder}: {error.strerror or error}"
@@ -180,8 +181,8 @@ def open_lake(folder: Path, manifests: Manifests | None = None) -> Iterator[Lake
 
 
 def verify(lake: Lake) -> list[LakeProblem]:
-    """Compare every file with its manifest: there, same bytes, readable, rows and schema right, and
-    rows of the captures that it names."""
+    """Check every file against its manifest: it exists, its bytes, row count and schema are equal,
+    and its rows are of the manifest's captures."""
     problems = [LakeProblem(each.capture_id, each.path, each.text) for each in lake.unread]
     stored = mirror.of(lake.folder)
     copies = (copy for capture in lake.captures for copy in copies_of(capture))
@@ -199,14 +200,14 @@ def verify(lake: Lake) -> list[LakeProblem]:
             LakeProblem(capture.capture_id, table, "the table has no file")
             for table in sorted(without)
         )
-        if FILES in named:  # by which reports know what captures there are
-            text = _unheld(named[FILES], capture)
+        if FILES in named:  # reports list captures by this table
+            text = _without_row(named[FILES], capture)
             problems += [LakeProblem(capture.capture_id, FILES, text)] if text else []
     return problems + _held_twice(lake) + ([] if stored else _strays(lake))
 
 
 def _unnamed(names: AbstractSet[str], capture: Manifest) -> str:
-    """What is wrong with a file whose rows name these captures, empty if nothing is."""
+    """Describe captures in a file's rows that its manifest lacks; empty if there are none."""
     others = sorted(names - {inside.capture_id for inside in capture.captures()})
     if not others:
         return ""
@@ -214,8 +215,8 @@ def _unnamed(names: AbstractSet[str], capture: Manifest) -> str:
     return f"it has rows of {others[0]}{more}, which its manifest does not name: no report has them"
 
 
-def _unheld(names: AbstractSet[str], capture: Manifest) -> str:
-    """What is wrong where capture_files has rows of these captures alone, empty if nothing is."""
+def _without_row(names: AbstractSet[str], capture: Manifest) -> str:
+    """Describe captures of the manifest that have no row in capture_files; empty if all have."""
     missing = sorted({inside.capture_id for inside in capture.captures()} - names)
     if not missing:
         return ""
@@ -224,7 +225,7 @@ def _unheld(names: AbstractSet[str], capture: Manifest) -> str:
 
 
 def _held_twice(lake: Lake) -> list[LakeProblem]:
-    """Captures that two manifests hold: every report counts their rows twice."""
+    """Return the captures that two manifests contain: reports count their rows twice."""
     owners: dict[str, str] = {}
     problems = []
     for capture in lake.captures:
@@ -237,7 +238,7 @@ def _held_twice(lake: Lake) -> list[LakeProblem]:
 
 
 def _odd(path: Path, is_in_link: bool) -> str:
-    """What a file is if it is not one of a lake; empty where it is, or is missing."""
+    """Describe a path that is a link or not a regular file; empty if it is one, or is missing."""
     try:
         mode = os.lstat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -248,8 +249,8 @@ def _odd(path: Path, is_in_link: bool) -> str:
 
 
 def _wrong(path: Path, part: PartFile, capture: Manifest, named: dict[str, set[str]]) -> str:
-    """What is wrong with a file, empty if nothing is. Adds the captures that its rows name to those
-    of its table."""
+    """Describe the defect of a file; empty if it has none. Adds the captures of its rows to `named`
+    under its table."""
     text = _odd(path, any(folder.is_symlink() for folder in path.parents[:2]))
     if text:
         return text
@@ -277,7 +278,7 @@ def _wrong(path: Path, part: PartFile, capture: Manifest, named: dict[str, set[s
 
 
 def _strays(lake: Lake) -> list[LakeProblem]:
-    """Folders and files that belong to no capture; those of unread manifests may."""
+    """Return folders and files that no manifest names; skips those of unreadable manifests."""
     folders = {
         places.part_path(lake.folder, c, part).parent for c in lake.captures for part in c.files
     }
@@ -288,7 +289,7 @@ def _strays(lake: Lake) -> list[LakeProblem]:
         for table in TABLES
         for place in places.places_in(lake.folder / table)
     ]
-    # What was added since the lake was opened has its stage until it has its manifest.
+    # A capture that is being added has a ready stage, and later a manifest.
     added = install.ready_ids(lake.folder) | set(Manifests(lake.folder).names())
     added -= {capture.capture_id for capture in lake.captures}
     problems = []
@@ -308,7 +309,7 @@ def _strays(lake: Lake) -> list[LakeProblem]:
 
 
 def _manifests_to_change(folder: Path) -> Manifests:
-    """The manifests of a lake, read while others read, too: later only those that changed are."""
+    """Read the manifests of a lake before locking it; under the lock only changed ones are read."""
     install.refuse_links(folder, OutputError)
     must_be_a_lake(folder)
     manifests = Manifests(folder)
@@ -317,11 +318,11 @@ def _manifests_to_change(folder: Path) -> Manifests:
 
 
 class Removed(NamedTuple):
-    """What became of captures that somebody wanted to be gone.
+    """Result of a removal.
 
-    gone: ids of captures.
-    orphans: ids of which there were only files, without a manifest.
-    notes: sentences about what stays and why.
+    gone: ids of removed captures.
+    orphans: ids of removed files that had no manifest.
+    notes: sentences about captures that stay, and why.
     """
 
     gone: tuple[str, ...]
@@ -330,16 +331,16 @@ class Removed(NamedTuple):
 
 
 def remove(folder: Path, patterns: Sequence[str] = (), before_ns: int | None = None) -> Removed:
-    """Take captures out of a lake, whole compacted groups among them.
+    """Remove captures and whole compacted groups from a lake.
 
     Args:
-        patterns: ids, or globs over ids (`c-night-*`); they also name captures whose manifest is
-            damaged, and files that have none.
-        before_ns: also those whose last packet is older (ns since 1970).
+        patterns: ids, or globs over ids (`c-night-*`); they also match captures whose manifest is
+            damaged, and files without a manifest.
+        before_ns: remove also captures whose last packet is older (ns since 1970).
 
     Raises:
-        UsageError: no capture fits.
-        InputError: a newer program wrote some of the lake.
+        UsageError: no capture matches.
+        InputError: a newer program wrote one of the manifests.
     """
 
     def chosen(
@@ -349,12 +350,12 @@ def remove(folder: Path, patterns: Sequence[str] = (), before_ns: int | None = N
         chosen |= {each.capture_id for each in unread if is_named(each.capture_id, patterns)}
         if before_ns is not None:
             chosen |= {c.capture_id for c in captures if (c.last_ts_ns or before_ns) < before_ns}
-        there = {c.capture_id for c in captures} | {each.capture_id for each in unread}
-        at: dict[str, set[str]] = {each.capture_id: set() for each in unread}
-        tables = () if mirror.of(folder) else TABLES  # of a store they are copies
+        ids = {c.capture_id for c in captures} | {each.capture_id for each in unread}
+        places_of: dict[str, set[str]] = {each.capture_id: set() for each in unread}
+        tables = () if mirror.of(folder) else TABLES  # files of a mirror are only copies
         for place in {p for table in tables for p in places.places_in(folder / table)}:
-            at.setdefault(places.id_at(place), set()).add(place)
-        orphans = sorted(name for name in at.keys() - there if is_named(name, patterns))
+            places_of.setdefault(places.id_at(place), set()).add(place)
+        orphans = sorted(name for name in places_of.keys() - ids if is_named(name, patterns))
         kept = [c for c in captures if c.replaces and c.capture_id not in chosen]
         notes = [note for c in kept if (note := _kept_note(c, patterns, before_ns))]
         if not chosen and not orphans:
@@ -362,20 +363,19 @@ def remove(folder: Path, patterns: Sequence[str] = (), before_ns: int | None = N
             raise UsageError(f"no capture of the lake fits: {hint}")
         gone = {places.place_of(capture) for capture in captures if capture.capture_id in chosen}
         for name in (*(chosen & {each.capture_id for each in unread}), *orphans):
-            gone |= at[name] or {places.places_without_day(name)[0]}
+            gone |= places_of[name] or {places.places_without_day(name)[0]}
         return Removed(tuple(sorted(chosen)), tuple(orphans), tuple(notes)), gone
 
-    return _take_out(folder, chosen)
+    return _remove(folder, chosen)
 
 
 def remove_chosen(
     folder: Path, choose: Callable[[Sequence[Manifest]], tuple[set[str], list[str]]]
 ) -> Removed:
-    """Take those captures out of a lake that a function names by their ids, with notes about what
-    stays.
+    """Remove the captures that `choose` returns: ids, and notes about captures that stay.
 
     Raises:
-        InputError: it is no lake, or a newer program wrote some of it.
+        InputError: it is no lake, or a newer program wrote one of the manifests.
     """
 
     def chosen(
@@ -385,19 +385,19 @@ def remove_chosen(
         gone = [places.place_of(each) for each in captures if each.capture_id in ids]
         return Removed(tuple(sorted(ids)), (), tuple(notes)), gone
 
-    return _take_out(folder, chosen)
+    return _remove(folder, chosen)
 
 
-def _take_out(
+def _remove(
     folder: Path,
     choose: Callable[
         [Sequence[Manifest], Sequence[UnreadManifest]], tuple[Removed, Collection[str]]
     ],
 ) -> Removed:
-    """Remove what lies at the places that a function names."""
+    """Remove the places that `choose` returns, under the lock for removing."""
     manifests = _manifests_to_change(folder)
 
-    def take_out() -> Removed:
+    def recover_and_remove() -> Removed:
         install.recover(folder, is_alone=True)
         removed, gone = choose(*manifests.to_change())
         if gone:
@@ -405,21 +405,21 @@ def _take_out(
         return removed
 
     with install.writing_to(folder), mirror.changing(folder):
-        return mirror.settled(folder, take_out)
+        return mirror.retry_overtaken(folder, recover_and_remove)
 
 
 def _kept_note(group: Manifest, patterns: Sequence[str], before_ns: int | None) -> str:
-    """Why a compacted group stays though captures in it were meant; empty if none were."""
-    meant = [
+    """Explain why a group stays though captures in it match; empty if none match."""
+    matching = [
         c.capture_id
         for c in group.replaces
         if is_named(c.capture_id, patterns)
         or (before_ns is not None and (c.last_ts_ns or before_ns) < before_ns)
     ]
-    if not meant:
+    if not matching:
         return ""
     return (
-        f"{meant[0]}{f' and {len(meant) - 1} more' if len(meant) > 1 else ''} of the "
+        f"{matching[0]}{f' and {len(matching) - 1} more' if len(matching) > 1 else ''} of the "
         f"{len(group.replaces)} captures in {group.capture_id} stay: a compacted group is removed "
         "as a whole, by its own id or when all of it is older"
     )

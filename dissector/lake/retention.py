@@ -1,6 +1,6 @@
-"""The upkeep of a lake that grows for years.
+"""Upkeep of a lake that grows for years.
 
-Days that are old go as a whole; of those that hold many captures, the small ones become a group.
+Removes whole old days, and compacts the small captures of days with many landings.
 """
 
 import os
@@ -19,30 +19,30 @@ from dissector.lake.reader import Removed
 from dissector.lake.settings import SETTINGS
 from dissector.limits import MAX_DAY_LANDINGS
 
-_NICE: Final = 10  # packets go first
+_NICE: Final = 10  # below the tap's own process
 
 
 def cutoff_ns(days: int, now_s: float | None = None) -> int:
-    """The midnight (UTC) with which the last days begin, today included, in ns since 1970.
+    """Return the midnight (UTC) that begins the last `days` days, today included; ns since 1970.
 
     Args:
-        now_s: seconds since 1970, else the clock's.
+        now_s: seconds since 1970; None for the current time.
     """
     today = int(time.time() if now_s is None else now_s) * 1_000_000_000 // places.NS_PER_DAY
     return (today - days + 1) * places.NS_PER_DAY
 
 
 def keep(folder: Path, before_ns: int) -> Removed:
-    """Remove whole days from a lake: those of which every capture ended before a time.
+    """Remove the days of which every capture ended before a time.
 
-    A capture belongs to the day of its first packet. One that goes on after the time keeps its day,
-    as rows of its later days would be gone too early.
+    A capture belongs to the day of its first packet. If it ends after the time, its whole day
+    stays: removing it would remove younger rows.
 
     Args:
         before_ns: ns since 1970, see cutoff_ns.
 
     Raises:
-        InputError: it is no lake, or a newer program wrote some of it.
+        InputError: it is no lake, or a newer program wrote one of the manifests.
     """
 
     def chosen(captures: Collection[Manifest]) -> tuple[set[str], list[str]]:
@@ -66,30 +66,30 @@ def keep(folder: Path, before_ns: int) -> Removed:
 
 
 def compact_crowded(folder: Path, days: Collection[str] | None = None) -> Compacted:
-    """Put together the small captures of days that hold many, if nobody uses the lake just now.
+    """Compact the small captures of crowded days, unless a process uses the lake just now.
 
     Args:
         days: only these, if they are crowded; None for all.
 
     Raises:
-        InputError: a newer program wrote some of the lake.
+        InputError: a newer program wrote one of the manifests.
         OutputError: the lake cannot be written.
     """
-    some = [day for day in crowded_days(folder) if days is None or day in days]
-    if not some:
+    crowded = [day for day in crowded_days(folder) if days is None or day in days]
+    if not crowded:
         return Compacted((), ())
-    least = MAX_DAY_LANDINGS // 2  # fewer are not worth it: the others are large already
-    choice = Choice(most_bytes=SETTINGS.part_bytes, days=some, is_tiered=True, least=least)
+    least = MAX_DAY_LANDINGS // 2  # if fewer match, most landings of the day are large already
+    choice = Choice(most_bytes=SETTINGS.part_bytes, days=crowded, is_tiered=True, least=least)
     with install.writing_to(folder), mirror.changing(folder, may_wait=False) as is_free:
-        pass  # else all would be written for nothing
+        pass  # test the lock first: without it, the files would be written in vain
     return compact_chosen(folder, choice, may_wait=False) if is_free else Compacted((), ())
 
 
 def _main(arguments: list[str]) -> None:
-    """The upkeep of a tap's lake, in a process of its own: LAKE and, once a day, how many days of
-    it stay (0: all).
+    """Run the upkeep of a tap's lake in a process of its own. Arguments: LAKE and, once a day, the
+    number of days to keep (0: all).
 
-    What goes wrong is the last line of what it writes to standard error.
+    The last line on standard error is the error message, if any.
     """
     folder, is_daily = Path(arguments[0]), len(arguments) > 1
     os.nice(_NICE)

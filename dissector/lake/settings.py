@@ -1,6 +1,6 @@
-"""How the files of a lake are written: each value that decides it, declared here and nowhere else.
+"""Settings of the Parquet writer; each is declared only here.
 
-Manifests hold the settings that their files were written with, docs/lake.md lists them.
+Manifests record the settings that their files were written with; docs/lake.md lists them.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ def _setting(default: Any, meaning: str) -> Any:
 
 @dataclass(frozen=True)
 class LakeSettings:
-    """Values and, for documents, what they mean."""
+    """The values, each with its meaning for docs/lake.md."""
 
     row_group_rows: int = _setting(131_072, "rows of a row group")
     row_group_text_bytes: int = _setting(64 << 20, "text that ends a row group early")
@@ -50,13 +50,13 @@ SETTINGS: Final = LakeSettings()
 
 @cache
 def writer_versions() -> dict[str, str]:
-    """The versions of what writes files: as long as they are the same, so are the bytes of rows."""
+    """Return the versions that determine the files' bytes: equal rows give equal files."""
     zstd = ".".join(map(str, zstandard.ZSTD_VERSION))
     return {"dissector": version("pulsar-dissector"), "zstd": zstd}
 
 
 def settings_table() -> list[str]:
-    """The lines of a Markdown table of all settings."""
+    """Return the lines of a Markdown table of all settings."""
     lines = ["| setting | value | meaning |", "|---|---|---|"]
     for each in dataclasses.fields(LakeSettings):
         value = getattr(SETTINGS, each.name)

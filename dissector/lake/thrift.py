@@ -1,4 +1,4 @@
-"""Thrift's compact protocol, as much of it as Parquet's headers and footers need."""
+"""Encodes the part of Thrift's compact protocol that Parquet's headers and footers use."""
 
 import enum
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ _ONE_BYTE: Final = [bytes([value]) for value in range(128)]
 
 
 def varint(value: int) -> bytes:
-    """A number from 0 on, seven bits a byte."""
+    """Encode a non-negative number as a varint: seven bits per byte."""
     if value < 128:
         return _ONE_BYTE[value]
     out = bytearray()
@@ -43,7 +43,7 @@ def _zigzag(value: int) -> bytes:
 
 
 class Struct:
-    """One struct; its fields are added in the order of their numbers."""
+    """Encoder of one struct; the caller adds fields in ascending order of their numbers."""
 
     def __init__(self) -> None:
         self._out = bytearray()
@@ -53,7 +53,7 @@ class Struct:
         return bytes(self._out) + b"\0"
 
     def copy(self) -> "Struct":
-        """One that begins with the same fields."""
+        """Return an independent encoder with the same fields."""
         other = Struct()
         other._out, other._last = self._out.copy(), self._last
         return other
@@ -75,7 +75,7 @@ class Struct:
         return self._add(field, _Type.I64, _zigzag(value))
 
     def i64s_from(self, field: int, *values: int) -> "Struct":
-        """Add 64-bit numbers to fields behind each other, which stand in each chunk of a file."""
+        """Add 64-bit numbers to consecutive fields; one call, as each chunk of a file needs it."""
         self._add(field, _Type.I64, _zigzag(values[0]))
         for value in values[1:]:
             self._out.append(_NEXT_I64)
@@ -92,7 +92,7 @@ class Struct:
         return self.encoded(field, bytes(value))
 
     def encoded(self, field: int, value: bytes) -> "Struct":
-        """Add a struct that was encoded before."""
+        """Add a struct that is encoded already."""
         return self._add(field, _Type.STRUCT, value)
 
     def structs(self, field: int, values: Sequence["Struct"]) -> "Struct":
@@ -100,7 +100,7 @@ class Struct:
         return self.listed(field, struct_list(values))
 
     def listed(self, field: int, values: bytes) -> "Struct":
-        """Add a list as `struct_list` gives it."""
+        """Add a list that `struct_list` encoded."""
         return self._add(field, _Type.LIST, values)
 
     def i32s(self, field: int, values: Sequence[int]) -> "Struct":
@@ -132,7 +132,7 @@ class Struct:
 
 
 def struct_list(values: Sequence[Struct]) -> bytes:
-    """A list of structs, for one that stands in many files."""
+    """Encode a list of structs once, for use in many files."""
     return _list(_Type.STRUCT, [bytes(value) for value in values])
 
 

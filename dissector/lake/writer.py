@@ -1,9 +1,9 @@
-"""Writing the tables of one capture while the dissection goes on.
+"""Write the tables of one capture while the dissection continues.
 
-Blocks go through a queue of bounded size to one thread, which gathers them into row groups and
-writes Parquet; numpy and pyarrow let go of the interpreter meanwhile, so that decoding continues on
-another core. Which rows form a row group and a file depends on their number alone, never on how
-they came in blocks or on which thread was faster: the same rows give the same bytes.
+A bounded queue passes blocks to one thread, which collects them into row groups and writes Parquet;
+numpy and pyarrow release the GIL meanwhile, so decoding continues on another core. The limits of
+row groups and files depend on the rows alone, never on block sizes or the timing of threads: equal
+rows give equal bytes.
 """
 
 import queue
@@ -31,10 +31,10 @@ class _TableWriter:
         self._builder = TableBuilder(table, page_rows)
         self._files = TableFiles(folder, table, page_rows, group_rows, part_bytes)
         self._text_bytes = 0
-        self.is_small = True  # no page was full before the end, so arrays hold little memory
+        self.is_small = True  # no page was filled yet, so the arrays use little memory
 
     def begin(self, folder: Path, *, is_compressed: bool) -> None:
-        """Take the rows of another capture."""
+        """Reset for another capture."""
         self._files.begin(folder, is_compressed=is_compressed)
         self._text_bytes = 0
 
@@ -56,7 +56,8 @@ class _TableWriter:
             start = stop
 
     def _within_text_limit(self, block: TableBlock, start: int, stop: int) -> tuple[int, int]:
-        """Where the row group ends for its text, row by row so that blocks do not matter."""
+        """Return the row after which the text limit ends the row group (at most `stop`), and the
+        text size up to it. Counts by rows, so that block sizes do not matter."""
         size = text_bytes(block, start, stop)
         if self._text_bytes + size < SETTINGS.row_group_text_bytes:
             return stop, size
@@ -80,14 +81,14 @@ class _TableWriter:
         self._files.abandon()
 
 
-# Writers of small captures that are through, by sizes of row groups and parts, for the next one:
-# to make the encoders of all columns takes longer than to encode a hundred rows.
+# Idle writers of finished small captures, by row group and part size, for reuse: constructing the
+# encoders of all columns costs more than encoding a hundred rows.
 _Tables: TypeAlias = dict[str, _TableWriter]
 _idle: Final[defaultdict[tuple[int, int], list[_Tables]]] = defaultdict(list)
 
 
 def _tables(folder: Path, sizes: tuple[int, int], *, is_compressed: bool) -> _Tables:
-    """Writers of all tables, for whoever asks alone."""
+    """Return writers of all tables for exclusive use, idle ones if there are any."""
     try:
         tables = _idle[sizes].pop()
     except IndexError:
@@ -98,7 +99,7 @@ def _tables(folder: Path, sizes: tuple[int, int], *, is_compressed: bool) -> _Ta
 
 
 class LakeWriter:
-    """All tables of one capture, written below a folder of their own.
+    """Writes all tables of one capture below a folder.
 
     Use it in a `with` block: leaving it without `close` stops the thread and leaves partial files,
     which the owner of the folder removes.
@@ -132,7 +133,7 @@ class LakeWriter:
         self._stop()
 
     def write(self, block: TableBlock) -> None:
-        """Take over a block; waits while too much is queued.
+        """Queue a block, which the caller must not change afterwards; waits if the queue is full.
 
         Raises:
             OSError: an earlier block could not be written.
@@ -151,10 +152,10 @@ class LakeWriter:
         self._blocks.put((block, size))
 
     def close(self, capture: str) -> list[PartFile]:
-        """Write what is left and end all files.
+        """Write the queued blocks and close all files.
 
         Args:
-            capture: id of the capture that all rows came from.
+            capture: id of the capture of all rows.
 
         Returns:
             The files, tables in the order of the schema, parts by number.
@@ -173,7 +174,7 @@ class LakeWriter:
             raise self._failure
 
     def _stop(self) -> None:
-        """End the thread without writing what is queued."""
+        """Stop the thread without writing the queued blocks."""
         self._stopped = True
         self._blocks.put(None)
         self._thread.join()
@@ -202,7 +203,7 @@ class LakeWriter:
 
 
 def block_bytes(block: TableBlock) -> int:
-    """What a block holds in memory."""
+    """Return the memory use of a block in bytes."""
     return sum(map(_column_bytes, block.columns.values()))
 
 

@@ -1,10 +1,9 @@
-"""Machine code of kernels in files, and its loading without the compiler.
+"""Stores machine code of kernels in files, and loads it without the compiler.
 
-The code of a kernel lies in a file that is named by a digest of all that it was made from
-(`digests`), in a folder of the machine that it runs on: one that came with the package, for a
-family of processors, or one below the user's cache, for exactly this processor and compiler. A
-file holds a line of JSON and the object code; whatever cannot be read, or could be written by
-others (`trust`), is compiled again.
+A kernel's file is named by a digest of everything that determines its code (`digests`). It is in a
+folder of the package, for a family of processors, or in one below the user's cache, for exactly
+this processor and compiler. A file contains a line of JSON and the object code. A kernel is
+compiled again if its file cannot be read, or could have been written by another user (`trust`).
 """
 
 import ctypes
@@ -23,8 +22,8 @@ from typing import Any, Final, NamedTuple
 from dissector.native import trust
 from dissector.native.versions import version
 
-# Code that comes with the package: a folder for each family of processors, the best first, and
-# what a processor must have for it, by the names of LLVM.
+# Code in the package: a folder per family of processors, the best first, and the processor features
+# that it requires, by their LLVM names.
 _PACKAGED: Final = Path(__file__).resolve().parent.parent / "data" / "kernels"
 _V2: Final = frozenset({"cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"})
 _V3: Final = _V2 | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"}
@@ -37,9 +36,9 @@ class Code(NamedTuple):
     """Compiled code.
 
     data: an object file.
-    symbol: of its entry.
+    symbol: of its entry point.
     result: see arguments.maker_of.
-    externals: symbols that it leaves to the process.
+    externals: undefined symbols, which the process must provide.
     """
 
     data: bytes
@@ -54,7 +53,7 @@ def bounds_checked() -> bool:
 
 
 def _home_of_user() -> str:
-    """The home that the system has for this user, whatever HOME says; empty if it has none."""
+    """Return this user's home from the passwd database, not from HOME; empty if it has none."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_dir
     except KeyError:
@@ -62,8 +61,8 @@ def _home_of_user() -> str:
 
 
 def _candidate_folders() -> tuple[Path, ...]:
-    """Where compiled code may be kept, the best first. A folder that the user names has no
-    substitute; HOME has, as it may be another user's (sudo) or a container's nobody's."""
+    """Return the possible cache folders, the best first. DISSECTOR_CACHE has no fallback; HOME has,
+    as it may be another user's (sudo) or missing in a container."""
     chosen = os.environ.get("DISSECTOR_CACHE")
     if chosen:
         return (Path(chosen).absolute(),)
@@ -76,8 +75,7 @@ def _candidate_folders() -> tuple[Path, ...]:
 
 @cache
 def _opened(folder: Path) -> int:
-    """A descriptor of a folder of compiled code, for the life of the process: the way to it is
-    looked at once."""
+    """Open a folder of compiled code for the life of the process: its path is checked only once."""
     return trust.open_folder(folder, make=True)
 
 
@@ -88,7 +86,7 @@ def _opened_package(folder: Path) -> int:
 
 @cache
 def _choose(folders: tuple[Path, ...]) -> tuple[Path, tuple[str, ...]]:
-    """The first folder that can be trusted and written, and what is wrong with those before it."""
+    """Return the first trusted and writable folder, and the problems of those before it."""
     wrong: list[str] = []
     for folder in folders:
         try:
@@ -103,12 +101,12 @@ def _choose(folders: tuple[Path, ...]) -> tuple[Path, tuple[str, ...]]:
 
 
 def cache_folder() -> Path:
-    """The folder of compiled code: DISSECTOR_CACHE, or one below the user's cache folder."""
+    """Return the folder of compiled code: DISSECTOR_CACHE, or one below the user's cache folder."""
     return _choose(_candidate_folders())[0]
 
 
 def cache_problems() -> tuple[str, ...]:
-    """Why the folders that go before the chosen one are not used; or why none is."""
+    """Return the problems of the folders that precede the chosen one, or of all if none is."""
     return _choose(_candidate_folders())[1]
 
 
@@ -117,7 +115,7 @@ def cache_problems() -> tuple[str, ...]:
 
 @cache
 def _llvm() -> Any:
-    """LLVM, loaded by whoever runs a kernel: a report of what is kept runs none."""
+    """Import LLVM on first use: a report from cached rows runs no kernel."""
     import llvmlite.binding
 
     return llvmlite.binding
@@ -125,17 +123,18 @@ def _llvm() -> Any:
 
 @cache
 def processor_features() -> frozenset[str]:
-    """The features of this processor, by their names in LLVM."""
-    return frozenset(name for name, there in _llvm().get_host_cpu_features().items() if there)
+    """Return the features of this processor, by their LLVM names."""
+    features = _llvm().get_host_cpu_features()
+    return frozenset(name for name, is_supported in features.items() if is_supported)
 
 
 def _chosen_processor() -> list[str]:
-    """What the user tells the compiler of the processor to compile for; empty texts: nothing."""
+    """Return the user's settings of the target processor; empty texts if not set."""
     return [os.environ.get(name, "") for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")]
 
 
 def _machine() -> str:
-    """A digest of compiler, processor and switches."""
+    """Return a digest of compiler, processor and switches."""
     versions = [version(name) for name in ("numba", "llvmlite")]
     processor = (
         _llvm().get_process_triple(),
@@ -148,7 +147,7 @@ def _machine() -> str:
 
 @cache
 def _packaged_folders() -> tuple[Path, ...]:
-    """The folders of the package with code that this processor can run, the best first."""
+    """Return the package's folders with code that this processor can run, the best first."""
     if not _llvm().get_process_triple().startswith("x86_64") or os.name != "posix":
         return ()
     if bounds_checked() or any(_chosen_processor()):
@@ -165,7 +164,7 @@ def _own_folder(cache_folder: Path) -> Path:
 
 
 def code_folder() -> Path:
-    """The folder in which code is kept that is compiled here."""
+    """Return the folder for code that is compiled on this machine."""
     return _own_folder(cache_folder())
 
 
@@ -178,7 +177,7 @@ def _say_once(text: str) -> None:
 
 
 def _say_not_kept(path: Path, problem: Exception) -> None:
-    """Say once that every run will compile anew, and what to do."""
+    """Warn once that every run will compile again, and what to do."""
     reason = str(problem)
     if isinstance(problem, OSError):
         reason = f"{path}: {problem.strerror}"
@@ -189,7 +188,7 @@ def _say_not_kept(path: Path, problem: Exception) -> None:
 
 
 def find_code(name: str) -> Code | None:
-    """Code of the package or of the cache by its name, None if there is none that can be used."""
+    """Return code from the package or the cache by name; None if there is no usable file."""
     file = f"{name}.kernel"
     for folder in _packaged_folders():
         code = _parsed(_read_packaged(folder, file))
@@ -199,7 +198,7 @@ def find_code(name: str) -> Code | None:
 
 
 def read_code(path: Path) -> Code | None:
-    """Code from a file of the cache, None if there is none that can be used."""
+    """Return code from a file of the cache; None if the file is missing or not usable."""
     try:
         return _parsed(_read_trusted(path))
     except trust.DistrustedError as problem:
@@ -220,8 +219,7 @@ def _parsed(data: bytes) -> Code | None:
 
 
 def _read_packaged(folder: Path, name: str) -> bytes:
-    """A file that came with the package; empty if there is none, or others can write it: then it
-    is as if the package brought no code."""
+    """Read a file of the package; empty if it is missing, or other users can write it."""
     try:
         opened = _opened_package(folder)
         return trust.read_file(opened, name, folder / name, may_have_links=True)
@@ -230,12 +228,11 @@ def _read_packaged(folder: Path, name: str) -> bytes:
 
 
 def _read_trusted(path: Path) -> bytes:
-    """A file of code, from folders that nobody else can write.
+    """Read a file of code from folders that no other user can write.
 
     Raises:
-        DistrustedError: somebody else may have written the file. (Where that is so of the folder
-            of all code there is nothing to be read, and `keep_code` says why.)
-        OSError: there is none.
+        DistrustedError: another user may have written the file.
+        OSError: the file is missing, or the cache folder is not trusted (`keep_code` warns).
     """
     try:
         base = _opened(path.parent.parent)
@@ -249,7 +246,7 @@ def _read_trusted(path: Path) -> bytes:
 
 
 def has_code() -> bool:
-    """Whether any code is there that this machine can run, of the package or compiled here."""
+    """Whether the package or the cache contains any code for this machine."""
     for folder in (*_packaged_folders(), code_folder()):
         with suppress(OSError), os.scandir(folder) as entries:
             if any(entry.name.endswith(".kernel") for entry in entries):
@@ -258,14 +255,14 @@ def has_code() -> bool:
 
 
 class KeptList(NamedTuple):
-    """Where all code of a program is kept, and what it is called."""
+    """The folder that contains all code of a program, and the names of the code."""
 
     folder: Path
     names: tuple[str, ...]
 
 
 def keep_list(program: str, names: Iterable[str]) -> None:
-    """Note that all code of a program is kept.
+    """Record the names of a program's code, all of which is stored.
 
     Args:
         program: its digest.
@@ -274,7 +271,7 @@ def keep_list(program: str, names: Iterable[str]) -> None:
 
 
 def kept_list(program: str) -> KeptList:
-    """What was noted; no names if it is not known that all is kept."""
+    """Return the list that `keep_list` recorded; without names if there is none."""
     for folder in _packaged_folders():
         content = _read_packaged(folder, f"{program}.list")
         if content:
@@ -284,7 +281,7 @@ def kept_list(program: str) -> KeptList:
 
 
 def read_kept(path: Path) -> bytes:
-    """A file of code as it is, to be packed for other machines; empty if it cannot be trusted."""
+    """Read a file of code unparsed, for packaging; empty if it is missing or not trusted."""
     try:
         return _read_trusted(path)
     except (OSError, trust.DistrustedError):
@@ -292,7 +289,7 @@ def read_kept(path: Path) -> bytes:
 
 
 def keep_code(path: Path, code: Code) -> None:
-    """Write code to its file, at once or not at all."""
+    """Write code to its file atomically."""
     described = code._asdict()
     data = described.pop("data")
     head = json.dumps({**described, "sha256": hashlib.sha256(data).hexdigest()})
@@ -300,8 +297,8 @@ def keep_code(path: Path, code: Code) -> None:
 
 
 def keep_file(path: Path, data: bytes, *, is_missed: bool = True) -> None:
-    """Write a file into a folder below the one of all code; says so once where that fails, if it
-    is missed by every run."""
+    """Write a file to a subfolder of the cache. is_missed: warn once if this fails, as every run
+    will need the file."""
     try:
         base = _opened(path.parent.parent)
         folder = trust.open_below(base, path.parent.name, path.parent, make=True)
@@ -321,7 +318,7 @@ _Entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 @ctypes.CFUNCTYPE(None)
 def _unreachable() -> None:
-    """Stands for functions of the compiler's runtime that loaded code names and never calls."""
+    """Stub for functions of the compiler's runtime that loaded code references but never calls."""
     os.abort()
 
 
@@ -339,13 +336,13 @@ def _process() -> ctypes.CDLL:
 
 
 def _provide(symbol: str) -> None:
-    """Give a symbol an address if the process has none for it."""
+    """Define a symbol as `_unreachable` if the process does not define it."""
     if _llvm().address_of_symbol(symbol) is None and not hasattr(_process(), symbol):
         _llvm().add_symbol(symbol, ctypes.cast(_unreachable, ctypes.c_void_p).value)
 
 
 def load_address(code: Code) -> int:
-    """Load code into the process; the address of its entry."""
+    """Load code into the process; return the address of its entry point."""
     with LOCK:
         for symbol in code.externals:
             _provide(symbol)
@@ -358,5 +355,5 @@ def load_address(code: Code) -> int:
 
 
 def load_entry(code: Code) -> Any:
-    """Load code into the process; its entry as a function of the address of its words."""
+    """Load code into the process; return its entry point, called with the address of the words."""
     return _Entry(load_address(code))

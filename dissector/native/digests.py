@@ -1,13 +1,13 @@
-"""What machine code was made from, as a digest: the key under which code is kept.
+"""Digests of everything that determines a kernel's machine code: the keys of stored code.
 
-The digest of a kernel is that of its bytecode, constants, defaults and closure, of the values of
-the globals that it names, of the fields of the classes among them, and of every kernel that it
-calls, at any depth; of the kinds of its arguments, the compiler's side of this package and the
-minor version of Python. Where a function stands, its comments and its docstring do not count. A
-global of a type that is not known here is an error: code that is kept may be missing, never stale.
+A kernel's digest covers its bytecode, constants, defaults and closure; the values of the globals
+that it names, with the fields of classes; the same of every kernel that it calls, at any depth; the
+kinds of its arguments; the compiler files of this package; and the minor version of Python. It
+excludes a function's position, comments and docstring. A global of an unknown type is an error:
+stored code may be missing, but is never stale.
 
-A name of an attribute that is also a global counts as that global: one recompilation too many.
-Of a module of ours count the attributes that are read through it, at any depth.
+An attribute's name that is also a global counts as that global; this may cause an unneeded
+recompilation. Of a module of ours, the attributes count that are read through it, at any depth.
 """
 
 import builtins
@@ -26,26 +26,26 @@ from dissector.native.arguments import FUNCTION, STATE, TUPLE, Kind, class_named
 
 PACKAGE: Final = "dissector"
 _PACKAGE_FOLDER: Final = Path(__file__).resolve().parent.parent
-# The compiler's side: how arguments are passed, and what the compiler is taught.
+# Files that determine argument passing and code generation.
 _COMPILER_FILES: Final = ("arguments.py", "codegen.py", "compiler.py", "indexing.py", "passes.py")
 _PLAIN: Final = frozenset((bool, int, float, complex, str, bytes, type(None), type(...)))
 _BUILTINS: Final = vars(builtins)
-# What the compiler knows by name alone.
+# Objects that the compiler identifies by name.
 _NAMED: Final = (FunctionType, BuiltinFunctionType, np.ufunc, type(np.max))
 
 
 def kernel_digest(kernel: Any, key: tuple[Kind, ...] | str) -> str:
-    """The digest of a kernel's code.
+    """Return the digest of a kernel's code.
 
     Args:
-        kernel: has a `py_func` and says whether it `is_inlined`.
+        kernel: has the attributes `py_func` and `is_inlined`.
         key: the kinds of its arguments, or the text of its signature.
 
     Raises:
-        TypeError: it reads a global of a type that is not known.
+        TypeError: it reads a global of an unknown type.
     """
     texts = [_described_key(key)]
-    # Kernels may call each other, so each is named by its index in the order of first use.
+    # Kernels may be mutually recursive, so each is named by its index in the order of first use.
     reached = _reached(kernel)
     order = {function: f" {index}" for index, function in enumerate(reached)}
     for each in reached.values():
@@ -55,8 +55,7 @@ def kernel_digest(kernel: Any, key: tuple[Kind, ...] | str) -> str:
 
 
 def function_sizes(kernel: Any) -> dict[str, int]:
-    """The functions that a kernel's code is made of, with a size of each: about what it takes to
-    compile them."""
+    """Return the functions in a kernel's code, with a size that estimates their compile time."""
     return {
         f"{function.__module__}.{function.__qualname__}": len(_described(function)[0])
         for function in _reached(kernel)
@@ -64,7 +63,7 @@ def function_sizes(kernel: Any) -> dict[str, int]:
 
 
 def _reached(kernel: Any) -> dict[FunctionType, Any]:
-    """A kernel and all that it calls, at any depth, in the order of first use."""
+    """Return a kernel and all kernels that it calls, at any depth, in the order of first use."""
     kernels = {kernel.py_func: kernel}
     waiting = [kernel]
     for each in waiting:
@@ -77,7 +76,7 @@ def _reached(kernel: Any) -> dict[FunctionType, Any]:
 
 @cache
 def program_digest() -> str:
-    """A digest of the text of the whole package and the minor version of Python."""
+    """Return a digest of the whole package's source and the minor version of Python."""
     digest = hashlib.sha256(f"{sys.version_info[:2]}".encode())
     for path in sorted(_PACKAGE_FOLDER.rglob("*.py")):
         digest.update(str(path.relative_to(_PACKAGE_FOLDER)).encode() + b"\0")
@@ -95,7 +94,7 @@ def _compiler_digest() -> bytes:
 
 
 def _described_key(key: Any) -> str:
-    """Kinds with the fields of the classes that they name."""
+    """Describe kinds, with the fields of the classes that they name."""
     if isinstance(key, str):
         return key
     texts = []
@@ -110,7 +109,7 @@ def _described_key(key: Any) -> str:
 
 @cache
 def _described(function: FunctionType) -> tuple[str, tuple[Any, ...]]:
-    """All that the compiler sees of one function, but for the kernels that it calls: those."""
+    """Describe one function as the compiler sees it; return the text and the kernels it calls."""
     called: list[Any] = []
     names: dict[str, None] = {}
     texts = [
@@ -131,7 +130,7 @@ def _described(function: FunctionType) -> tuple[str, tuple[Any, ...]]:
 
 
 def _code(code: CodeType, docstring: str | None, names: dict[str, None]) -> str:
-    """Bytecode with its constants and names; the names are added to `names`, too."""
+    """Describe bytecode with its constants and names; adds the names to `names`."""
     names.update(dict.fromkeys(code.co_names))
     constants = []
     for number, each in enumerate(code.co_consts):
@@ -150,10 +149,10 @@ def _code(code: CodeType, docstring: str | None, names: dict[str, None]) -> str:
 
 
 def _read_through_modules(names: Iterable[str], of_module: Mapping[str, Any]) -> dict[str, Any]:
-    """What code may read through modules of ours, by its dotted name.
+    """Return the values that code may read through modules of ours, by dotted name.
 
-    Names alone do not tell which attribute is of which module: all that fit count. To take the
-    bytecode apart would, and costs a tenth of a second at each start.
+    Names alone do not tell which attribute belongs to which module, so all matches count.
+    Disassembling the bytecode would be exact, but costs a tenth of a second at each start.
     """
     values: dict[str, Any] = {}
     modules = {name: of_module[name] for name in names if is_ours(of_module.get(name))}
@@ -177,7 +176,7 @@ def is_ours(value: Any) -> bool:
 
 
 def _value(value: Any, called: list[Any]) -> str:
-    """The text of a value that tells it from every other; kernels are added to `called`."""
+    """Describe a value uniquely; adds kernels to `called`."""
     cls = type(value)
     if cls is ModuleType:
         return f"module {value.__name__}"
@@ -207,7 +206,7 @@ def _value(value: Any, called: list[Any]) -> str:
 
 
 def _class(cls: Any) -> str:
-    """A class by its name, and by what the compiler sees of it: fields, defaults, members."""
+    """Describe a class by its name and what the compiler sees: fields, defaults, members."""
     text = f"{cls.__module__}.{cls.__qualname__}"
     if issubclass(cls, enum.Enum):
         return f"{text} {[(each.name, each.value) for each in cls]!r}"

@@ -4,5 +4,5 @@ import os
 
 
 def random_number(bits: int) -> int:
-    """A number of so many bits, a multiple of 8."""
+    """Return a random number of `bits` bits; bits: a multiple of 8."""
     return int.from_bytes(os.urandom(bits // 8), "little")

@@ -1,16 +1,16 @@
-"""Notice of each kernel that is being compiled, which takes seconds: the command line shows it."""
+"""Reports each kernel that is being compiled, which takes seconds, to the command line."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# Takes the name of a kernel when its compiling begins, and None when it is over.
+# Called with a kernel's name when its compilation begins, and with None when it ends.
 Listener = Callable[[str | None], None]
 
 _listeners: list[Listener] = []  # one for the whole process, or none
 
 
 def listen(listener: Listener | None) -> None:
-    """Call this listener from now on, in the place of the one before; None: nobody."""
+    """Replace the listener; None removes it."""
     _listeners[:] = [listener] if listener else []
 
 

@@ -1,8 +1,8 @@
-"""With what arguments kernels are called from Python: what has to be compiled beforehand.
+"""Records the argument kinds of kernel calls from Python, to compile the kernels ahead.
 
-Once a process records, kernels that are declared in it run as plain Python, and each call that does
-not come from another kernel is passed to the recorder: what is compiled for it is then known
-before anything is compiled, so several processes can share the work.
+While a process records, kernels that it declares run as plain Python, and each call that does not
+come from another kernel is passed to the recorder. So the kernels to compile are known before any
+is compiled, and several processes can compile them.
 """
 
 import functools
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from dissector.native.arguments import FUNCTION, Kind, append
 
-# Takes module and name of a kernel, and the kinds of its arguments or the text of its signature.
+# Called with module and name of a kernel, and its argument kinds or the text of its signature.
 Recorder = Callable[[str, str, tuple[Kind, ...] | str], None]
 
 _recorders: list[Recorder] = []
@@ -20,17 +20,17 @@ _depth: Final = threading.local()
 
 
 def record(recorder: Recorder) -> None:
-    """Record from now on, in the kernels of modules that are imported from now on."""
+    """Start recording, in the kernels of modules that are imported afterwards."""
     _recorders.append(recorder)
 
 
 def is_recording() -> bool:
-    """Whether kernels are plain Python that is recorded."""
+    """Whether kernels run as recorded plain Python."""
     return bool(_recorders)
 
 
 def recorded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A kernel that runs as Python; named arguments and defaults count as those they stand for."""
+    """Wrap a kernel to run as Python and record; keywords and defaults become positional."""
     count = function.__code__.co_argcount
     names = function.__code__.co_varnames[:count]
 

@@ -1,16 +1,15 @@
-"""Folders and files that nobody else can write: what machine code and launchers are loaded from.
+"""Opens folders and files that no other user can write, to load machine code and launchers from.
 
-Whoever can write a file that we run can run anything as us. So a folder is used only if it, and
-every folder on the way to it from the root, belongs to this user or to root and can be written by
-nobody else, and a file only if the same is true of it and it has one name. A folder such as /tmp,
-where everybody may write but nobody may rename what is another's (the sticky bit), may be on the
-way, never the end of it. A group that can write is somebody else, also a group with one member: who
-is in a group is not ours to know, and it changes. (Rights that an access control list gives show
-in the group's bits, so they count too.)
+A user who can write a file that we execute can execute anything as us. So a folder is used only if
+it and every folder on its path from the root belong to this user or to root and no other user can
+write them; a file, only if the same is true of it and it has one hard link. A folder with the
+sticky bit such as /tmp, where others can create but not rename files, may be on the path, but not
+at its end. A group with write permission counts as another user, even a group of one member, as
+membership changes. (Permissions of an access control list show in the group's bits, so they count.)
 
-Each step of the way is opened below the descriptor of the step before, links are read by hand, and
-what was opened is what is looked at: there is no moment between looking and using in which another
-could put something else there. What is made here gets a random name first, mode 0600 or 0700.
+Each step of the path is opened relative to the descriptor of the previous step, symbolic links are
+resolved by our own code, and checks apply to the opened descriptor. So nothing can be replaced
+between check and use. New files and folders get a random name first, and mode 0600 or 0700.
 """
 
 import errno
@@ -29,24 +28,24 @@ _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXE
 
 
 class DistrustedError(Exception):
-    """Somebody else could have written it; the text says which folder or file, and the remedy."""
+    """Another user could have written a folder or file; the text names it and the remedy."""
 
 
 def private_folder_of_user() -> Path:
-    """The folder below the temporary folder that stands in for a home that cannot be used."""
+    """Return the folder in the temporary folder that replaces a home that cannot be used."""
     base = os.environ.get("TMPDIR") or "/tmp"
     return Path(base) / f"pulsar-dissector-{os.geteuid()}"
 
 
 def open_folder(path: Path, *, make: bool = False) -> int:
-    """A descriptor of a folder that can be trusted; the caller closes it.
+    """Open a trusted folder; return its descriptor, which the caller closes.
 
     Args:
-        make: folders that are missing are made, for this user alone.
+        make: create missing folders, with mode 0700.
 
     Raises:
-        DistrustedError: it, or a folder on the way, may be written by others.
-        OSError: it is not there, or is no folder.
+        DistrustedError: other users can write it, or a folder on its path.
+        OSError: it is missing, or is no folder.
     """
     steps = _Steps()
     try:
@@ -57,7 +56,7 @@ def open_folder(path: Path, *, make: bool = False) -> int:
 
 
 def open_below(folder: int, name: str, path: Path, *, make: bool = False) -> int:
-    """The same for a folder in one that was opened before; path: of it, for messages."""
+    """Open a trusted subfolder of an open folder. path: its path, for messages."""
     if make:
         with suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=folder)
@@ -65,14 +64,14 @@ def open_below(folder: int, name: str, path: Path, *, make: bool = False) -> int
 
 
 def read_file(folder: int, name: str, path: Path, *, may_have_links: bool = False) -> bytes:
-    """The content of a file in a folder that was opened before; path: of it, for messages.
+    """Read a file in an open folder. path: its path, for messages.
 
     Args:
-        may_have_links: the file may have more names, as installers give one that keep a copy.
+        may_have_links: accept several hard links, which some installers create.
 
     Raises:
-        DistrustedError: somebody else may have written it.
-        OSError: it is not there, or cannot be read.
+        DistrustedError: another user may have written it.
+        OSError: it is missing, or cannot be read.
     """
     descriptor = _open(folder, name, _READ, path)
     with open(descriptor, "rb") as file:
@@ -88,10 +87,10 @@ def read_file(folder: int, name: str, path: Path, *, may_have_links: bool = Fals
 
 
 def write_file(folder: int, name: str, data: bytes, mode: int = 0o600) -> None:
-    """Put a file into a folder that was opened before, at once or not at all.
+    """Write a file atomically to an open folder.
 
     Raises:
-        OSError: it could not be written; nothing is left of it.
+        OSError: it could not be written; no temporary file remains.
     """
     fresh = f".{name[:100]}.{os.urandom(8).hex()}"
     descriptor = os.open(fresh, _NEW, 0o600, dir_fd=folder)
@@ -108,7 +107,7 @@ def write_file(folder: int, name: str, data: bytes, mode: int = 0o600) -> None:
 
 @contextmanager
 def folder(path: Path, *, make: bool = False) -> Iterator[int]:
-    """`open_folder` for the time of a block."""
+    """Context manager around `open_folder`."""
     descriptor = open_folder(path, make=make)
     try:
         yield descriptor
@@ -117,7 +116,7 @@ def folder(path: Path, *, make: bool = False) -> Iterator[int]:
 
 
 class _Steps:
-    """The way from the root to a folder: a descriptor for each step, links resolved."""
+    """A path from the root to a folder: a descriptor for each step, symbolic links resolved."""
 
     def __init__(self) -> None:
         self.descriptors: list[int] = []
@@ -163,7 +162,7 @@ class _Steps:
             os.close(self.descriptors.pop())
 
     def _link(self, name: str) -> str | None:
-        """Where a step leads if it is a link, None if it is none or is not there."""
+        """Return the target of a step that is a symbolic link; None if it is no link or missing."""
         at = self.descriptors[-1]
         try:
             status = os.stat(name, dir_fd=at, follow_symlinks=False)
@@ -208,7 +207,8 @@ def _is_link(at: int, name: str) -> bool:
 
 
 def _checked_folder(descriptor: int, path: Path, may_be_shared: bool) -> int:
-    """The same descriptor, of a folder that others cannot change; sticky ones may be on the way."""
+    """Check that other users cannot change the folder (or that it is sticky, if `may_be_shared`);
+    return its descriptor."""
     try:
         status = os.fstat(descriptor)
         _check_owner(status, path)

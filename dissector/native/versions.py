@@ -1,7 +1,7 @@
-"""Versions of installed distributions by the names of their folders.
+"""Reads versions of installed distributions from the names of their folders.
 
-`importlib.metadata` imports parsers of mail headers first, which takes a twentieth of the time of a
-short run. That name and version make the name of the folder is a standard for all installers.
+`importlib.metadata` imports parsers of mail headers, which costs a twentieth of a short run. A
+standard for all installers defines the folder's name by the distribution's name and version.
 """
 
 import os
@@ -14,7 +14,7 @@ _SUFFIX: Final = ".dist-info"
 
 @cache
 def version(distribution: str) -> str:
-    """The version of a distribution.
+    """Return the version of a distribution.
 
     Raises:
         importlib.metadata.PackageNotFoundError: it is not installed.
@@ -23,7 +23,7 @@ def version(distribution: str) -> str:
     for folder in sys.path:
         try:
             names = os.listdir(folder or ".")
-        except OSError:  # a zip archive, or no longer there
+        except OSError:  # a zip archive, or missing
             continue
         for name in names:
             if name.startswith(begin) and name.endswith(_SUFFIX):

@@ -1,8 +1,8 @@
-"""Arrays of zeros of which only what is written takes time and memory, whenever they are made.
+"""Arrays of zeros whose pages cost time and memory only when they are written.
 
-`numpy.zeros` promises that of a process that is young: later the C library gives memory out again
-that was freed, and has to clear all of it. Each capture begins with some 60 MB of room, of which a
-small one uses little: to clear it took 2 ms, as long as to read 200 frames.
+`numpy.zeros` has this property only in a young process: later the C library reuses freed memory,
+which it must clear. Each capture allocates some 60 MB, of which a small one uses little: clearing
+them took 2 ms, as long as reading 200 frames.
 """
 
 import math
@@ -13,18 +13,18 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-_OWN_PAGES_FROM: Final = 1 << 19  # smaller ones are cleared sooner than they are mapped
-_LARGE_PAGES_FROM: Final = 1 << 22  # as numpy has it
+_OWN_PAGES_FROM: Final = 1 << 19  # bytes; clearing a smaller array is faster than mapping it
+_LARGE_PAGES_FROM: Final = 1 << 22  # bytes, as in numpy
 
 
 def zeros(shape: int | tuple[int, ...], kind: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
-    """As `numpy.zeros`; a large array has pages of its own."""
+    """As `numpy.zeros`, but large arrays are mapped anonymously."""
     item = np.dtype(kind)
     size = item.itemsize * (shape if isinstance(shape, int) else math.prod(shape))
     if size < _OWN_PAGES_FROM:
         return np.zeros(shape, item)
     pages = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if size >= _LARGE_PAGES_FROM and hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel without large pages refuses, and gives small ones
+        with suppress(OSError):  # an operating system without large pages refuses
             pages.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(pages, item).reshape(shape)

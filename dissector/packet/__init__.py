@@ -1,1 +1,1 @@
-"""Packets: link layer, IP and TCP to segment columns."""
+"""Decodes packets (link layer, IP, TCP) to segment columns."""

@@ -1,8 +1,8 @@
-"""The compiled pass over a block of packets: each ends as a segment or with a reason.
+"""The compiled pass over a block of packets: each becomes a segment or gets a reason.
 
-TCP in IP behind a link header is read here; `unwrap` walks through everything else. Fragments are
-gathered until a segment comes, before which the pass stops: the caller puts packets together again,
-reads them with `read_walk` and goes on. So segments stay in the order of their packets.
+This module decodes TCP in IP after a link header; `unwrap` walks through everything else. Fragments
+are collected until a segment follows, before which the pass stops: the caller reassembles packets,
+decodes them with `read_walk` and continues. So segments stay in the order of their packets.
 """
 
 from typing import Final
@@ -45,7 +45,7 @@ def _write(
     segments: SegmentColumns,
     row: int,
 ) -> None:
-    """Fill one row of segments, except number, time, source, VLAN ids and tunnel."""
+    """Write one row of segments, except number, time, source, VLAN ids and tunnel."""
     tcp = network.offset
     stop = min(end, network.wire_end)
     segments.offset[row] = min(transport.payload, stop)
@@ -76,9 +76,9 @@ def _write(
 def _is_refused(
     data: ByteArray, end: int, network: Network, packet: int, block_pass: BlockPass
 ) -> bool:
-    """Whether a segment that was captured whole may not be used, for its checksum.
+    """Whether a completely captured segment is refused for its checksum.
 
-    A packet captured before its card put the checksum in is not damaged, and counted.
+    A packet captured before its network card computed the checksum is not damaged; it is counted.
     """
     if network.wire_end > end:
         return False
@@ -92,7 +92,7 @@ def _is_refused(
 
 @kernel
 def _has_right_header(data: ByteArray, network: Network) -> bool:
-    """Whether an IPv4 header whose checksum is right stands in front of the transport header."""
+    """Whether an IPv4 header with a correct checksum precedes the transport header."""
     for words in range(_SHORTEST_HEADER, _LONGEST_HEADER + 1):
         start = network.offset - 4 * words
         if start < 0:
@@ -107,12 +107,12 @@ def _has_right_header(data: ByteArray, network: Network) -> bool:
 def _with_true_end(
     data: ByteArray, end: int, packet_end: int, network: Network, packet: int, block_pass: BlockPass
 ) -> Network:
-    """A TCP packet whose IP header says more bytes than there were on the wire.
+    """Handle a TCP packet whose IP header states more bytes than were on the wire.
 
-    The length is damaged if TCP's checksum is right without them and the IP header's, where there
-    is one, is wrong. Else the packet was cut before it was captured, as mirrors do, which is
-    counted; so are damaged ones of which nobody can tell. Both checksums are right where a program
-    cut packets and wrote them anew, as tcprewrite does: the bytes were there once.
+    The length is damaged if the TCP checksum is correct without the missing bytes and the IP
+    header's checksum, if any, is wrong. Otherwise the packet was cut before it was captured, as
+    mirrors do; this is counted, undecidable damage included. Both checksums are correct if a
+    program such as tcprewrite cut packets and rewrote them: the bytes did exist.
     """
     is_whole = end == packet_end and packet_end - network.offset >= packet_tcp.HEADER_BYTES
     if is_whole and not (network.version == 4 and _has_right_header(data, network)):
@@ -128,8 +128,8 @@ def _with_true_end(
 
 @kernel
 def _tunnel(state: PacketState) -> int:
-    """The number of the tunnels around the packet being walked, 0 for none; the caller of the pass
-    has made room for one per packet."""
+    """Return the number of the tunnels around the current packet, 0 for none; the caller of the
+    pass has reserved one per packet."""
     position = state.walk.position
     table = state.tunnels
     if position.depth[0] == 0:
@@ -156,13 +156,13 @@ def _tunnel(state: PacketState) -> int:
 def _read_segment(
     data: ByteArray, end: int, packet_end: int, network: Network, packet: int, state: PacketState
 ) -> int:
-    """Read TCP in IP: the next segment, but for what is around it and its time.
+    """Decode TCP in IP to the next segment, except its VLAN ids, tunnel and time.
 
     Args:
-        end, packet_end: after what was captured and what was on the wire.
+        end, packet_end: after the last byte captured and the last byte on the wire.
 
     Returns:
-        USED, or the reason why there is none.
+        USED, or the reason why there is no segment.
     """
     block_pass = state.block_pass
     if network.wire_end > packet_end:

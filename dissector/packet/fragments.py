@@ -1,17 +1,16 @@
-"""Fragments to packets, of IPv4 and IPv6, inside tunnels as well; rare, so that no kernel does it.
+"""Reassembles fragments of IPv4 and IPv6, also inside tunnels; rare, so not in kernels.
 
-Fragments belong together by addresses, identification, protocol (IPv4) and the tunnels around them.
-They may come in any order, more than once and overlapping. Where two say different things, nothing
-is invented: the packet is dropped, with what comes of it later. A fragment is counted as one,
-`ip_fragment`; the one that completes its packet counts as what the packet is, and the packet has
-its number and time. Fragments cut by the snap length fill their place; the packet is then cut where
-the first byte is missing.
+The key of a packet is its addresses, identification, protocol (IPv4) and surrounding tunnels.
+Fragments may arrive in any order, repeatedly and overlapping. If two contradict each other, the
+packet is dropped with its later fragments. A fragment counts as `ip_fragment`; the one that
+completes its packet counts as the packet does, and gives it its number and time. A fragment cut by
+the snap length covers its whole range; the packet is then cut at its first missing byte.
 
-A packet is given up (notices fragments_missing, fragments_limit) when its first fragment is
-FRAGMENT_TIMEOUT_MS old by the largest capture time seen, or when too many packets or bytes wait:
-the oldest first. The identification is used again soon, so that a contradiction after half a
-second is a new packet. Copies by the tap come within DUPLICATE_WINDOW_MS: for so long a packet that
-was complete is remembered, and fragments that repeat it change nothing.
+A packet is discarded (notices fragments_missing, fragments_limit) when its first fragment is
+FRAGMENT_TIMEOUT_MS old by the largest capture time so far, or when too many packets or bytes are
+pending: the oldest first. Identifications are soon reused, so a contradiction after half a second
+starts a new packet. Copies by the tap arrive within DUPLICATE_WINDOW_MS: a completed packet is kept
+for that time, and fragments that repeat it change nothing.
 """
 
 import struct
@@ -51,14 +50,14 @@ Key = tuple[int, bytes, int, int]
 
 
 class Place(NamedTuple):
-    """Where a fragment lies.
+    """Position and origin of a fragment.
 
     offset: of its IP header.
     end: after its last captured byte.
     wire_end: after the last byte that headers around it state.
-    tunnels: hash of those around it.
-    ts_ns, packet: of the packet that brought it.
-    source: 0 the input, else packets that were rebuilt.
+    tunnels: hash of the surrounding ones.
+    ts_ns, packet: of the packet that contains it.
+    source: 0 the input, else reassembled packets.
     """
 
     offset: int
@@ -74,8 +73,8 @@ class Fragment(NamedTuple):
     """One fragment.
 
     head_bytes: of the headers before the payload, from its offset on.
-    start, end: its place in the payload, bytes on the wire.
-    first, known: where the payload lies and how much of it was captured.
+    start, end: its range in the payload, bytes on the wire.
+    first, known: offset of its payload, and captured size.
     """
 
     key: Key
@@ -134,14 +133,14 @@ def fragment_at(data: memoryview, place: Place) -> Fragment | int:
 
 
 class FragmentedPacket:
-    """A packet of which fragments came.
+    """A packet with pending fragments.
 
-    first_ns, last_ns: clock of its first and last fragment.
-    first_packet: number of the first.
-    head: of the fragment that begins it.
-    total: its payload bytes, -1 unknown.
-    seen: how many of them were on the wire.
-    base: place of the first byte of content and state, by byte.
+    first_ns, last_ns: clock at its first and last fragment.
+    first_packet: packet number of the first.
+    head: headers of the first fragment in the payload.
+    total: payload size, -1 unknown.
+    seen: payload bytes in fragments so far, as on the wire.
+    base: payload offset of the first byte of content and state.
     is_dropped: fragments contradicted each other.
     """
 
@@ -164,11 +163,11 @@ class FragmentedPacket:
 
     @property
     def charge(self) -> int:
-        """Bytes that count against the bound."""
+        """Return the bytes that count against the limit."""
         return 2 * len(self.content) + len(self.head) + _CHARGE
 
     def contradicts(self, fragment: Fragment, payload: memoryview) -> bool:
-        """Whether a fragment says something else than those before."""
+        """Whether a fragment contradicts the earlier ones."""
         if (
             fragment.start == self.top
             and self.total == -1
@@ -197,7 +196,7 @@ class FragmentedPacket:
         return bool((is_other & (np.frombuffer(state, np.uint8) == _KNOWN)).any())
 
     def put(self, fragment: Fragment, payload: memoryview) -> None:
-        """Put a fragment in that contradicts nothing."""
+        """Insert a fragment that contradicts no other."""
         content, state = self.content, self.state
         if not content:
             self.base = fragment.start
@@ -229,19 +228,19 @@ class FragmentedPacket:
             self.total = fragment.end
 
     def clear(self) -> None:
-        """Forget its bytes."""
+        """Discard its bytes."""
         self.content, self.state = bytearray(), bytearray()
         self.is_dropped = True
 
 
 class Fragments:
-    """Fragments of one capture on their way to packets.
+    """Reassembles the fragments of one capture.
 
-    assembled: rebuilt packets of the block being read.
+    assembled: reassembled packets of the current block.
     rebuilt: first byte, end and end on the wire of the last one.
     is_tcp: whether that is TCP in IP, which cannot be a fragment itself.
-    traces: whether `_trace` is called, of which landing knows nothing.
-    packet_type: of the packets, for who traces them.
+    traces: whether `_trace` is called; only in subclasses.
+    packet_type: class of the packets, for subclasses.
     """
 
     traces = False
@@ -267,17 +266,17 @@ class Fragments:
         self._notices: dict[str, list[int]] = {}
 
     def start_block(self) -> None:
-        """Forget the packets rebuilt for the block before."""
+        """Discard the packets reassembled for the previous block."""
         self._used = 0
 
     def add(self, data: memoryview, place: Place) -> int:
         """Add a fragment.
 
         Args:
-            data: the bytes that it lies in.
+            data: the bytes that contain it.
 
         Returns:
-            The reason for which the fragment's packet counts; or REBUILT.
+            The reason under which the fragment's packet counts; or REBUILT.
         """
         fragment = fragment_at(data, place)
         if isinstance(fragment, int):
@@ -320,7 +319,7 @@ class Fragments:
         return status
 
     def finish(self) -> list[Notice]:
-        """The capture ends: what was never complete, dropped or given up."""
+        """End the capture: count packets that were incomplete, dropped or discarded."""
         for waiting in self._waiting.values():
             self._count_missing(waiting)
         self._waiting.clear()
@@ -331,16 +330,16 @@ class Fragments:
         ]
 
     def _trace(self, of: FragmentedPacket, fragment: Fragment, place: Place) -> None:
-        """A fragment is a part of a packet, or repeats one of a packet that was complete."""
+        """Called for a fragment of a packet, or for one that repeats a completed packet's."""
 
     def _note(self, code: str, packet: int) -> None:
-        """One more of a kind; its notice names the first packet."""
+        """Count a packet for a notice, which names the first one."""
         self._notices.setdefault(code, [packet, 0])[1] += 1
 
     def _waiting_for(
         self, fragment: Fragment, payload: memoryview, packet: int
     ) -> FragmentedPacket:
-        """The packet that a fragment belongs to, dropped if the fragment contradicts it."""
+        """Return the packet of a fragment; drops it if the fragment contradicts it."""
         waiting = self._waiting.get(fragment.key)
         if waiting is not None and (waiting.is_dropped or waiting.contradicts(fragment, payload)):
             if self._clock - waiting.last_ns > _STALE_NS:
@@ -359,7 +358,7 @@ class Fragments:
         return waiting
 
     def _rebuild(self, waiting: FragmentedPacket) -> None:
-        """Write a packet to the side."""
+        """Append a reassembled packet to `assembled`."""
         head = bytearray(waiting.head)
         known = waiting.total
         if waiting.state.count(_KNOWN) < known:
@@ -388,7 +387,7 @@ class Fragments:
         self.is_tcp = protocol == TCP_PROTOCOL
 
     def _expire(self) -> None:
-        """Give up what is too old."""
+        """Discard packets that are too old."""
         self._due = _LATER
         for table, end, most_ns in (
             (self._waiting, self._give_up, _TIMEOUT_NS),
@@ -402,7 +401,7 @@ class Fragments:
                 end(key)
 
     def _bound(self) -> None:
-        """Forget packets until the limits hold, complete ones first."""
+        """Discard packets until the limits hold, completed ones first."""
         while self._held > self._byte_limit or len(self._waiting) > self._packet_limit:
             if self._complete:
                 self._forget(next(iter(self._complete)))

@@ -1,7 +1,7 @@
-"""Where the headers of packets lie that hold addresses, and where what nobody reads begins.
+"""Finds the offsets of address headers in packets, and of the bytes after the last known header.
 
-For those who change packets in place. Headers are found by the walk of `unwrap`: all that lead to a
-segment, in tunnels too.
+Used for rewriting packets in place. The walk of `unwrap` finds all headers that lead to a segment,
+also in tunnels.
 """
 
 from typing import Final

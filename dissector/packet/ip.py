@@ -1,4 +1,4 @@
-"""IPv4 and IPv6: addresses, what is carried, where it starts and where it ends on the wire."""
+"""Parses IPv4 and IPv6: addresses, upper protocol, start and end of the payload on the wire."""
 
 from typing import Final, NamedTuple
 
@@ -27,7 +27,7 @@ _LONGEST_JUMBO: Final = 1 << 20
 
 
 class Network(NamedTuple):
-    """What the network layer says.
+    """A parsed network layer.
 
     reason: USED = it carries TCP, LOOK_CLOSER = another protocol, FRAGMENT, else why the packet is
         not read.
@@ -122,7 +122,7 @@ class _Upper(NamedTuple):
 
 @inlined
 def _skip_extensions(data: ByteArray, protocol: int, offset: int, end: int) -> _Upper:
-    """Walk over IPv6 extension headers, at most limits.MAX_EXTENSION_HEADERS of them."""
+    """Skip IPv6 extension headers, at most limits.MAX_EXTENSION_HEADERS."""
     for _ in range(MAX_EXTENSION_HEADERS + 1):
         if protocol in EXTENSIONS:
             if end - offset < 2:

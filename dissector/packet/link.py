@@ -1,4 +1,4 @@
-"""Link layers: where the IP packet starts, and the VLAN tags on the way."""
+"""Parses link layers: offset of the IP packet, and VLAN tags before it."""
 
 from typing import Final, NamedTuple
 
@@ -112,7 +112,7 @@ VLAN_COUNT_SHIFT: Final = 48
 
 
 class Link(NamedTuple):
-    """What the link layer says.
+    """A parsed link layer.
 
     reason: USED = an IP packet follows, LOOK_CLOSER = something else, else why the packet is not
         read.

@@ -1,4 +1,4 @@
-"""PacketReader: packet columns in, segment columns out, every packet counted once."""
+"""PacketReader converts packet columns to segment columns; it counts every packet once."""
 
 from typing import Final, NamedTuple
 
@@ -39,16 +39,16 @@ _LIMITS: Final = {
 
 
 class PacketCounts(NamedTuple):
-    """Where the packets of one file went. used + sum(ignored.values()) = packets read."""
+    """Packet counts of one file by result. used + sum(ignored.values()) = packets read."""
 
     used: int
     ignored: dict[str, int]
 
 
 class UnreadPackets(NamedTuple):
-    """Packets of one kind that are not read: which, how many, and the number of the first.
+    """Unsupported packets of one kind: the kind, their count, and the packet number of the first.
 
-    number: of its kind, see `unread`, or 0.
+    number: of the kind, see `unread`, or 0.
     """
 
     number: int
@@ -92,7 +92,7 @@ class PacketReader:
 
     @property
     def assembled(self) -> ByteArray:
-        """The bytes that segments of source 1 point into, valid until the next read."""
+        """The bytes of segments of source 1, valid until the next read."""
         return self._fragments.assembled
 
     def read(
@@ -103,7 +103,7 @@ class PacketReader:
         first_packet: int,
         link_types: Int64Array,
     ) -> tuple[SegmentColumns, int]:
-        """Decode the first `rows` packets, which lie in data.
+        """Decode the first `rows` packets, whose bytes are in data.
 
         Args:
             first_packet: number of the first of them in the capture. link_types: by interface.
@@ -139,7 +139,7 @@ class PacketReader:
         return tunnel_names(self._state.stacks.matrix[slice(*bounds)])
 
     def counts(self) -> PacketCounts:
-        """The counts of the running file so far."""
+        """Return the counts of the current file so far."""
         counts = {
             packet_reasons.IGNORED_REASONS[reason]: int(count)
             for reason, count in enumerate(self._counts)
@@ -148,7 +148,7 @@ class PacketReader:
         return PacketCounts(int(self._counts[TAKEN]), counts)
 
     def finish_file(self) -> PacketCounts:
-        """The counts since the last call, which belong to the file that ended."""
+        """Return the counts since the last call: those of the file that ended."""
         counts = self.counts()
         self._counts[:] = 0
         return counts
@@ -208,7 +208,7 @@ class PacketReader:
         block: tuple[ByteArray, PacketColumns, Int64Array],
         completed: list[tuple[int, int, int, int]],
     ) -> None:
-        """Read packets that are whole now, see `decode.read_completed`; forgets them."""
+        """Decode completed packets, see `decode.read_completed`, and discard them."""
         if not completed:
             return
         whole, number = np.array(completed, np.int64), 0
@@ -263,7 +263,7 @@ class PacketReader:
     def _note_unread(
         self, reasons: Int64Array, details: Int64Array, counts: Int64Array, first_packet: int
     ) -> None:
-        """Remember what is not read by kind, and limits that were hit."""
+        """Count unsupported packets by kind, and limits that were reached."""
         if details.any():
             for code, kinds in _UNREAD.items():
                 rows = np.flatnonzero((details > 0) & np.isin(reasons, kinds))

@@ -1,4 +1,4 @@
-"""Why a packet is not a segment: one number and one stable name for each reason."""
+"""Reasons why a packet gives no segment: a number and a stable name for each."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
-"""Other addresses and other payloads in packets, in place, at equal length, sums made right.
+"""Replaces addresses and payloads of packets in place, at equal length, and corrects checksums.
 
-A sum that was right is right again, one that was wrong is wrong, and says nothing about what was
-there; one that a network card was to put in later is what a system leaves there.
+A correct checksum is corrected; a wrong one stays wrong, without revealing the original bytes; one
+that was left to the network card becomes the value that a system leaves there.
 """
 
 from typing import Final, NamedTuple

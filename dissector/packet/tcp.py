@@ -1,4 +1,4 @@
-"""TCP: header fields, options that matter, where the payload lies."""
+"""Parses TCP headers: fields, relevant options, offset of the payload."""
 
 import enum
 from typing import Final, NamedTuple
@@ -23,7 +23,7 @@ SYN: Final = 2
 
 
 class ChecksumVerdict(enum.IntEnum):
-    """What the checksum of a segment says."""
+    """Results of a checksum test of a segment."""
 
     RIGHT = 0
     UNFINISHED = 1  # captured before the network card put it in
@@ -38,7 +38,7 @@ class TimeStamps(NamedTuple):
 
 
 class Transport(NamedTuple):
-    """What the TCP header says.
+    """A parsed TCP header.
 
     reason: USED, or why the packet is not read.
     payload: position of the first payload byte.
@@ -54,8 +54,8 @@ class Transport(NamedTuple):
 def tcp_layer(data: ByteArray, offset: int, end: int, wire_end: int) -> Transport:
     """Read the TCP header at offset; wire_end: position after the segment on the wire.
 
-    A header that the snap length cut inside its options is still good: the place of the payload in
-    the stream is known, only none of it was captured.
+    A header that the snap length cut inside its options is still usable: the payload's position in
+    the stream is known, but none of it was captured.
     """
     if wire_end - offset < HEADER_BYTES:
         return Transport(TCP_MALFORMED, 0, 0)
@@ -114,7 +114,7 @@ def _words_of(half: int) -> int:
 
 @inlined
 def address_sum(high: int, low: int, other_high: int, other_low: int) -> int:
-    """What addresses and protocol add to every TCP checksum of a connection."""
+    """Return the part of a connection's TCP checksums from addresses and protocol."""
     one = _words_of(high) + _words_of(low)
     return TCP_PROTOCOL + one + _words_of(other_high) + _words_of(other_low)
 

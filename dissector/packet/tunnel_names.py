@@ -1,4 +1,4 @@
-"""What tunnels are called in tables: kinds and ids, outermost first."""
+"""Names of tunnels in tables: kinds and ids, outermost first."""
 
 import ipaddress
 import struct

@@ -1,4 +1,4 @@
-"""Tunnels over IP: what carries a packet inside another one's payload."""
+"""Parses tunnels over IP: packets inside the payload of another packet."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
-"""What packets are that this program does not read and that may carry others: names of kinds.
+"""Names the kinds of unsupported packets that may carry other packets.
 
-A kind is a link type, an ethertype or an encapsulation. Of an encapsulation the number says where
-it stands, too: a port of UDP, or a protocol of IP or PPP with IN_IP or IN_PPP added.
+A kind is a link type, an ethertype or an encapsulation. The number of an encapsulation includes its
+carrier: a port of UDP, or a protocol of IP or PPP with IN_IP or IN_PPP added.
 """
 
 import re
@@ -96,7 +96,7 @@ def unread_name(code: str, number: int) -> str:
 
 
 def unread_text(code: str, number: int, packets: int) -> str:
-    """The sentence of a notice."""
+    """Return the sentence of a notice."""
     noun = "packet" if packets == 1 else "packets"
     return f"{unread_name(code, number)} is not read: {packets} {noun}"
 

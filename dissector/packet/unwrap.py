@@ -1,8 +1,8 @@
-"""The slow way through a packet, header by header: labels, tags and tunnels, in any order.
+"""The slow path through a packet, header by header: labels, tags and tunnels, in any order.
 
-Every step reads one header and says in the walk what comes next, or ends the walk with a reason.
-A header is read only if it was captured whole, and every step moves on by at least a byte or ends,
-so that no packet takes more steps than it has headers; tunnels are bounded by MAX_TUNNEL_DEPTH.
+Every step parses one header and sets the next layer in the walk, or ends the walk with a reason. A
+header is parsed only if it was captured completely, and every step advances by at least a byte or
+ends; so a packet needs no more steps than it has headers. MAX_TUNNEL_DEPTH bounds tunnels.
 """
 
 from typing import Final

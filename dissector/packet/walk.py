@@ -1,8 +1,8 @@
-"""Where the slow path through a packet is.
+"""State of the slow path through a packet.
 
-Almost all packets are TCP in IP behind a link header, and the pass over a block reads them in one
-go. What is anything else (a tunnel, a label, a fragment, another protocol) is walked header by
-header by the kernels of `unwrap` and `tunnels`, which share a Walk instead of long tuples.
+Almost all packets are TCP in IP after a link header, which the pass over a block decodes directly.
+For all others (tunnels, labels, fragments, other protocols) the kernels of `unwrap` and `tunnels`
+walk header by header and share this state instead of long tuples.
 """
 
 import enum

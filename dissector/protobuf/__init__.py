@@ -1,1 +1,1 @@
-"""Protobuf without objects: descriptors to plans, plans over many byte spans at once."""
+"""Parses protobuf without objects: descriptors to plans, plans applied to many byte spans."""

@@ -1,6 +1,6 @@
-"""Fields that a message does not have: counted by message and number, as a newer sender's.
+"""Counts unknown fields, as of a newer sender, by message and field number.
 
-A span's own are kept aside until it is read to its end: in garbage every field is unknown.
+A span's unknown fields count only if it parses to its end: in garbage every field is unknown.
 """
 
 from typing import Final
@@ -25,13 +25,13 @@ ODD_SLOTS: Final = 64
 
 
 def new_odd_fields() -> Int64Array:
-    """A table int64[4, ODD_SLOTS + 1]; its last column counts what found no room of its own."""
+    """Return a table int64[4, ODD_SLOTS + 1]; its last column counts fields without a slot."""
     return np.zeros((4, ODD_SLOTS + 1), np.int64)
 
 
 @kernel
 def keep_odd_field(here: Int64Array, node: int, number: int) -> None:
-    """Keep a field of the span in hand, once for each number."""
+    """Record an unknown field of the current span, once for each number."""
     count = here[ODD_FIELDS_HERE]
     for at in range(_FIRST, _FIRST + 2 * count, 2):
         if here[at] == node and here[at + 1] == number:
@@ -44,7 +44,7 @@ def keep_odd_field(here: Int64Array, node: int, number: int) -> None:
 
 @kernel
 def count_odd_fields(table: Int64Array, here: Int64Array, row: int) -> None:
-    """Count the fields of a span that has been read; row: of its frame."""
+    """Count the recorded fields of a parsed span; row: of its frame."""
     for index in range(here[ODD_FIELDS_HERE]):
         node = here[_FIRST + 2 * index]
         number = here[_FIRST + 2 * index + 1]

@@ -1,4 +1,4 @@
-"""The tables as Arrow schemas, built when they are first asked for."""
+"""Arrow schemas of the tables, built on first use."""
 
 from functools import cache
 from typing import Final
@@ -23,15 +23,15 @@ _CODED_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 
 @cache
 def arrow_schema(table: str) -> pa.Schema:
-    """The schema that readers of the files see."""
+    """Return the schema of the files."""
     return pa.schema([(c.name, ARROW_TYPES[c.type]) for c in (TABLES | OF_REPORTS)[table].columns])
 
 
 @cache
 def in_memory_type(column: Column) -> pa.DataType:
-    """The type of a column in our own batches: text that repeats stays coded.
+    """Return the type of a column in our own batches: text that repeats is dictionary-coded.
 
-    A Parquet file does not know the difference: it stores the same string either way.
+    In Parquet files both types are the same string type.
     """
     if column.type == "string" and column.repeats:
         return _CODED_TEXT
@@ -40,5 +40,5 @@ def in_memory_type(column: Column) -> pa.DataType:
 
 @cache
 def in_memory_schema(table: str) -> pa.Schema:
-    """The schema of the batches that `rows` makes."""
+    """Return the schema of the batches that `rows` builds."""
     return pa.schema([(c.name, in_memory_type(c)) for c in TABLES[table].columns])

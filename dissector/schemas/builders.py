@@ -1,9 +1,9 @@
-"""How the values of one column are gathered, one class per kind of column.
+"""Builders that collect the values of one column, one class per kind of column.
 
-Each builder has reused arrays of `capacity` rows. `append` copies values of a block to the rows
-from `at` on, `skip` says that rows are null, `finish` gives an Arrow array over what was gathered
-and starts again. A column without any value so far is not live: it holds no memory and is copied
-nowhere, which most columns of a wide table are most of the time.
+Each builder reuses arrays of `capacity` rows. `append` copies values of a block to the rows from
+`at` on, `skip` sets rows to null, `finish` returns an Arrow array over the collected values and
+resets the builder. A column without any value so far is not live: it allocates and copies nothing,
+as is usual for most columns of a wide table.
 """
 
 from abc import ABC, abstractmethod
@@ -25,7 +25,7 @@ _Cell = TypeVar("_Cell", bound=np.generic)
 _NS_PER_US: Final = 1000
 _FIRST_ROWS: Final = 1024
 _GROWTH: Final = 8
-# Lists of our own words (commands, outcomes) are short and fixed: all of them are written.
+# Dictionaries of our own enums (commands, outcomes) are short and fixed: written whole.
 _WHOLE_DICTIONARY: Final = 512
 
 
@@ -37,10 +37,10 @@ class Numbers(NamedTuple):
 
 
 class Flags(NamedTuple):
-    """Rows of a column of flags: bool[rows] each; what is not there is null."""
+    """Rows of a column of flags: bool[rows] each; rows that are not `present` are null."""
 
     values: npt.NDArray[np.bool_]
-    there: npt.NDArray[np.bool_]
+    present: npt.NDArray[np.bool_]
 
 
 class Codes(NamedTuple):
@@ -50,13 +50,13 @@ class Codes(NamedTuple):
     names: Sequence[bytes] | Sequence[str]
 
 
-# What a builder has gathered: None where all rows are null; an Arrow array (of strings, lists or
-# maps) where values came in no simpler form. Valid until the next append.
+# The rows of a column in a builder: None if all are null; an Arrow array of strings, lists or maps
+# if no simpler form is possible. Valid until the next append.
 Gathered: TypeAlias = Numbers | Flags | Codes | pa.Array | None
 
 
 def gathered_of(array: pa.Array) -> Gathered:
-    """A column of a table that was read, as it would have been gathered."""
+    """Convert a column that was read from a file to the form that builders return."""
     rows, kind = len(array), array.type
     if array.null_count == rows:
         return None
@@ -64,14 +64,14 @@ def gathered_of(array: pa.Array) -> Gathered:
         return Flags(bits_of(array, 1), bits_of(array))
     if pa.types.is_primitive(kind):
         return Numbers(number_values(array), False)
-    # The elements of a list that is a part of another one begin elsewhere: a copy has its own.
-    is_part = pa.types.is_nested(kind) and array.offset
-    return array.take(pa.array(range(rows))) if is_part else array
+    # A sliced list array shares its parent's elements: copy it, so that they begin at 0.
+    is_slice = pa.types.is_nested(kind) and array.offset
+    return array.take(pa.array(range(rows))) if is_slice else array
 
 
 def number_values(array: pa.Array) -> Int64Array:
-    """The numbers or times of an array of 64 bits with NULL; not by to_numpy, which imports pandas
-    first: 0.1 s."""
+    """Return the 64-bit numbers or times of an array, with NULL; not by to_numpy, which imports
+    pandas: 0.1 s."""
     rows, data = len(array), array.buffers()[1]
     if data is None:
         return np.full(rows, NULL)
@@ -80,7 +80,7 @@ def number_values(array: pa.Array) -> Int64Array:
 
 
 def bits_of(array: pa.Array, number: int = 0) -> npt.NDArray[np.bool_]:
-    """One buffer of bits of an array, by default which rows are not null; all set if missing."""
+    """Unpack a bit buffer of an array (default: the validity); all true if it is missing."""
     bits = array.buffers()[number]
     if bits is None:
         return np.ones(len(array), np.bool_)
@@ -89,7 +89,7 @@ def bits_of(array: pa.Array, number: int = 0) -> npt.NDArray[np.bool_]:
 
 
 def numbers(values: Column, start: int, stop: int) -> Int64Array:
-    """Rows of a column of numbers or flags as int64 with NULL."""
+    """Return rows of a column of numbers or flags as int64 with NULL."""
     if isinstance(values, np.ndarray):
         return values[start:stop]
     assert not isinstance(values, Coded | Spans | Lists), "numbers are expected"
@@ -98,12 +98,12 @@ def numbers(values: Column, start: int, stop: int) -> Int64Array:
     return np.array(integers, np.int64)
 
 
-def validity_bitmap(there: npt.NDArray[np.bool_]) -> tuple[pa.Buffer | None, int]:
-    """The Arrow bitmap of rows with a value, None if all have one, and the number of nulls."""
-    nulls = len(there) - int(np.count_nonzero(there))
+def validity_bitmap(present: npt.NDArray[np.bool_]) -> tuple[pa.Buffer | None, int]:
+    """Return the Arrow validity bitmap, None if no row is null, and the number of nulls."""
+    nulls = len(present) - int(np.count_nonzero(present))
     if nulls == 0:
         return None, 0
-    return pa.py_buffer(np.packbits(there, bitorder="little")), nulls
+    return pa.py_buffer(np.packbits(present, bitorder="little")), nulls
 
 
 def number_array(
@@ -113,10 +113,10 @@ def number_array(
     is_ns: bool = False,
     has_nulls: bool = True,
 ) -> pa.Array:
-    """Numbers as Arrow.
+    """Convert numbers to Arrow.
 
     Args:
-        is_ns: they are ns and become whole µs. has_nulls: NULL stands for none, else for itself.
+        is_ns: round ns down to µs. has_nulls: NULL means null; else it is a number.
     """
     validity, nulls = validity_bitmap(values != NULL) if has_nulls else (None, 0)
     if is_ns:
@@ -125,8 +125,8 @@ def number_array(
 
 
 def _reserved(store: npt.NDArray[_Cell], rows: int, capacity: int) -> npt.NDArray[_Cell]:
-    """The array, or a longer copy with room for so many rows: a small capture fills few of the
-    rows of a page, and memory for all of them in 200 columns took a tenth of a short run."""
+    """Return the array, or a longer copy for at least `rows` rows. Not allocated at full capacity:
+    a small capture fills few rows of a page, and 200 full columns cost a tenth of a short run."""
     if rows <= len(store):
         return store
     longer = np.empty(min(capacity, max(rows, _GROWTH * len(store), _FIRST_ROWS)), store.dtype)
@@ -135,7 +135,7 @@ def _reserved(store: npt.NDArray[_Cell], rows: int, capacity: int) -> npt.NDArra
 
 
 class ColumnBuilder(ABC):
-    """The rows of one column: what all builders share, and what each one does by itself."""
+    """Collects the rows of one column."""
 
     def __init__(self, column: declaration.Column, capacity: int) -> None:
         self._name = column.name
@@ -146,21 +146,21 @@ class ColumnBuilder(ABC):
 
     @abstractmethod
     def append(self, values: Column, start: int, stop: int, at: int) -> None:
-        """Copy the block's rows start to stop to the rows from at on."""
+        """Copy the block's rows [start, stop) to the rows from `at` on."""
 
     @abstractmethod
     def skip(self, at: int, rows: int) -> None:
-        """Make the rows from at on null."""
+        """Set `rows` rows from `at` on to null."""
 
     def take(self, rows: int) -> Gathered:
-        """The first rows as they are, valid until the next append; starts again."""
+        """Return the first rows without conversion, valid until the next append; reset."""
         if not self.is_live:
             return None
         self.is_live = False
         return self._taken(rows)
 
     def finish(self, rows: int) -> pa.Array:
-        """The first rows as an Arrow array, valid until the next append; starts again."""
+        """Return the first rows as an Arrow array, valid until the next append; reset."""
         taken = self.take(rows)
         if taken is not None:
             return self._array(taken)
@@ -170,15 +170,15 @@ class ColumnBuilder(ABC):
 
     @abstractmethod
     def _taken(self, rows: int) -> Gathered:
-        """The first rows of a column that has values."""
+        """Return the first rows of a live column."""
 
     def _array(self, taken: Any) -> pa.Array:
-        """What was taken, as Arrow."""
+        """Convert the result of `_taken` to Arrow."""
         return taken
 
 
 class NumberBuilder(ColumnBuilder):
-    """Integers, and times that come in ns and are kept in whole µs, rounded down."""
+    """Integers, and times: appended in ns, rounded down to µs in Arrow."""
 
     def __init__(self, column: declaration.Column, capacity: int) -> None:
         super().__init__(column, capacity)
@@ -211,12 +211,12 @@ class NumberBuilder(ColumnBuilder):
 
 
 class FlagBuilder(ColumnBuilder):
-    """True and false, which come as integers: 0 is false, everything else true."""
+    """Flags, appended as integers: 0 is false, all others are true."""
 
     def __init__(self, column: declaration.Column, capacity: int) -> None:
         super().__init__(column, capacity)
         self._store: npt.NDArray[np.bool_] = np.empty(0, np.bool_)
-        self._there: npt.NDArray[np.bool_] = np.empty(0, np.bool_)
+        self._present: npt.NDArray[np.bool_] = np.empty(0, np.bool_)
 
     def append(self, values: Column, start: int, stop: int, at: int) -> None:
         integers = numbers(values, start, stop)
@@ -228,33 +228,33 @@ class FlagBuilder(ColumnBuilder):
         end = at + len(integers)
         self._reserve(end)
         np.not_equal(integers, 0, out=self._store[at:end])
-        np.not_equal(integers, NULL, out=self._there[at:end])
+        np.not_equal(integers, NULL, out=self._present[at:end])
 
     def skip(self, at: int, rows: int) -> None:
         if self.is_live:
             self._reserve(at + rows)
             self._store[at : at + rows] = False
-            self._there[at : at + rows] = False
+            self._present[at : at + rows] = False
 
     def _reserve(self, rows: int) -> None:
         self._store = _reserved(self._store, rows, self._capacity)
-        self._there = _reserved(self._there, rows, self._capacity)
+        self._present = _reserved(self._present, rows, self._capacity)
 
     def _taken(self, rows: int) -> Flags:
-        return Flags(self._store[:rows], self._there[:rows])
+        return Flags(self._store[:rows], self._present[:rows])
 
     def _array(self, taken: Flags) -> pa.Array:
-        validity, nulls = validity_bitmap(taken.there)
+        validity, nulls = validity_bitmap(taken.present)
         bits = pa.py_buffer(np.packbits(taken.values, bitorder="little"))
-        return pa.Array.from_buffers(self._type, len(taken.there), [validity, bits], nulls)
+        return pa.Array.from_buffers(self._type, len(taken.present), [validity, bits], nulls)
 
 
 class _Run(NamedTuple):
-    """Neighbouring rows of a text column that came in one way.
+    """Consecutive rows of a text column in one form.
 
     stop: the row after them.
-    names: what their codes mean, empty if all are null.
-    array: their text itself, if it did not come as codes.
+    names: of their codes; empty if all are null.
+    array: their text, if they have no codes.
     """
 
     stop: int
@@ -265,9 +265,9 @@ class _Run(NamedTuple):
 class TextBuilder(ColumnBuilder):
     """Text: codes of names, spans of wire bytes, or Python texts.
 
-    Nearly always one list of names serves all rows of a batch. Then its codes are the Arrow codes,
-    and of a list that grows just the names in use are written, so that the file does not depend on
-    how far the list had grown by then.
+    Nearly always all rows of a batch have one list of names; then its codes are the Arrow codes.
+    Only the names in use are written, so that the file does not depend on the list's length at that
+    time.
     """
 
     def __init__(self, column: declaration.Column, capacity: int) -> None:
@@ -287,7 +287,7 @@ class TextBuilder(ColumnBuilder):
                 self.skip(at, rows)
                 return
             self._prepare(at, rows)
-            # The low halves: codes of names are far below 2**31, that of NULL is negative too.
+            # Narrowed to int32: codes are far below 2**31, and NULL remains negative.
             self._codes[at : at + rows] = codes
             self._add_codes(at + rows, values.names)
             return
@@ -332,7 +332,7 @@ class TextBuilder(ColumnBuilder):
         self._codes = _reserved(self._codes, at + rows, self._capacity)
 
     def _add_codes(self, stop: int, names: Sequence[bytes] | Sequence[str]) -> None:
-        """Lengthen the last run of codes, or begin one if it speaks another list of names."""
+        """Extend the last run of codes, or append one if its names differ."""
         if self._runs and self._runs[-1].array is None:
             last = self._runs[-1]
             if len(names) == 0 or last.names is names or len(last.names) == 0:
@@ -365,7 +365,7 @@ class TextBuilder(ColumnBuilder):
     def _texts(
         self, names: Sequence[bytes] | Sequence[str], used: npt.NDArray[np.intp]
     ) -> pa.Array:
-        """The names in use as Arrow text, made anew only where they differ from the last."""
+        """Return the names in use as Arrow text; converts only if they differ from the last."""
         if names is not self._last_names or not np.array_equal(used, self._last_used):
             self._last_names, self._last_used = names, used
             self._last_texts = schemas_text.text_array([names[number] for number in used.tolist()])
@@ -421,7 +421,7 @@ class ListBuilder(ColumnBuilder):
 
 
 class ObjectBuilder(ColumnBuilder):
-    """Maps and lists of text, which are rare: kept as Python objects until the end."""
+    """Maps and lists of text: rare, so buffered as Python objects."""
 
     def __init__(self, column: declaration.Column, capacity: int) -> None:
         super().__init__(column, capacity)
@@ -446,11 +446,11 @@ class ObjectBuilder(ColumnBuilder):
         counts = np.array(
             [-1 if members is None else len(members) for members in objects], np.int64
         )
-        there = [members for members in objects if members is not None]
+        present = [members for members in objects if members is not None]
         if not pa.types.is_map(self._type):
-            elements = schemas_text.text_array([text for members in there for text in members])
+            elements = schemas_text.text_array([text for members in present for text in members])
             return _list_array(self._type, counts, elements)
-        pairs = [pair for members in there for pair in dict(members).items()]
+        pairs = [pair for members in present for pair in dict(members).items()]
         keys, values = (
             schemas_text.text_array([key for key, _ in pairs]),
             [value for _, value in pairs],
@@ -465,7 +465,7 @@ class ObjectBuilder(ColumnBuilder):
 
 
 def _list_array(kind: pa.DataType, counts: Int64Array, elements: pa.Array) -> pa.Array:
-    """Lists or maps over joined elements; a negative count is null."""
+    """Build lists or maps over concatenated elements; a negative count is null."""
     validity, nulls = validity_bitmap(counts >= 0)
     bounds = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(np.maximum(counts, 0), out=bounds[1:])
@@ -474,7 +474,7 @@ def _list_array(kind: pa.DataType, counts: Int64Array, elements: pa.Array) -> pa
 
 
 def builder_for(column: declaration.Column, capacity: int) -> ColumnBuilder:
-    """The builder for a column of the schema."""
+    """Return the builder for a column of the schema."""
     if column.type in ("bigint", "timestamp[us, UTC]"):
         return NumberBuilder(column, capacity)
     if column.type == "boolean":

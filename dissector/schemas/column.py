@@ -1,8 +1,8 @@
-"""What a table and a column are: the words in which the lake's schema is declared (no pyarrow)."""
+"""Declarations of tables and columns of the lake's schema (without pyarrow)."""
 
 from typing import Final, NamedTuple
 
-# The types of the lake, by the names that Spark gives them.
+# Column types of the lake, by their Spark names.
 TYPES: Final = (
     "bigint",
     "boolean",
@@ -17,14 +17,14 @@ NEVER: Final = "never"
 
 
 class Wire(NamedTuple):
-    """Where a column of `frames` comes from, for the plan that reads Pulsar's protobuf fields.
+    """The protobuf fields of a column of `frames`, for the plan that parses Pulsar frames.
 
-    paths: the fields, by the part of a frame that holds them: `command.send.num_messages`, with `*`
-        for every command that has the field; `broker_entry.…`; `metadata.…`;
-        `metadata_of_message.…` for what only a MESSAGE has there.
+    paths: fields by the part of the frame: `command.send.num_messages`, with `*` for every command
+        that has the field; `broker_entry.…`; `metadata.…`; `metadata_of_message.…` for metadata of
+        a MESSAGE only.
     null: a value that means null.
-    default: written where the message around the field is there and the field is not.
-    present: a column that says whether the field is there.
+    default: written if the enclosing message is present and the field is absent.
+    present: a column that is true if the field is present.
     """
 
     paths: tuple[str, ...] = ()
@@ -39,9 +39,9 @@ class Column(NamedTuple):
     name, type: as in the files, type one of TYPES.
     unit: of the number, empty where it has none.
     meaning: one sentence for users.
-    null: when the value is null, NEVER if it is always there.
-    repeats: a text column whose few values come again and again, so that a dictionary pays.
-    wire: the fields that fill it.
+    null: when the value is null, NEVER if it never is.
+    repeats: a text column with few distinct values, which a dictionary encodes well.
+    wire: the protobuf fields of its values.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Table(NamedTuple):
     """One table of the lake.
 
     name: of its folder.
-    row: what one row stands for.
+    row: meaning of one row.
     columns: in the order of the files.
     """
 
@@ -98,7 +98,7 @@ def wired(
     default: int | None = None,
     present: str = "",
 ) -> Column:
-    """A column of `frames` that is filled from fields of Pulsar's messages; see Wire."""
+    """Declare the protobuf fields of a column of `frames`; see Wire."""
     return column._replace(wire=Wire(paths, null, default, present))
 
 

@@ -1,4 +1,4 @@
-"""Durations, sizes and shares as people read them."""
+"""Formats durations, sizes and shares for people."""
 
 from collections.abc import Callable
 from math import floor, log10
@@ -32,12 +32,12 @@ def _trimmed(text: str) -> str:
 
 
 def about_text(duration_ms: float) -> str:
-    """A duration that is known as the middle of a bucket, as `duration_text` with two digits."""
+    """Format a duration that is a bucket's middle: as `duration_text`, with two digits."""
     return duration_text(duration_ms, significant)
 
 
 def duration_text(duration_ms: float, digits: Callable[[float], str] = _digits) -> str:
-    """A duration in ms with the unit that suits it: 850 ns, 12.3 µs, 1.5 ms, 2 min 5 s."""
+    """Format a duration in ms with a suitable unit: 850 ns, 12.3 µs, 1.5 ms, 2 min 5 s."""
     if duration_ms >= 60_000:
         seconds = round(duration_ms / 1000)
         minutes, rest = divmod(seconds, 60)
@@ -50,7 +50,7 @@ def duration_text(duration_ms: float, digits: Callable[[float], str] = _digits) 
 
 
 def bytes_text(size: int) -> str:
-    """A size in bytes, KiB, MiB and so on."""
+    """Format a size in bytes, KiB, MiB or GiB."""
     value = float(size)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if value < 1024 or unit == "GiB":
@@ -60,7 +60,7 @@ def bytes_text(size: int) -> str:
 
 
 def share_text(part: float) -> str:
-    """A share as percent; what is not quite all or nothing does not look like it."""
+    """Format a share as percent; neither 0 nor 100 is shown for a share in between."""
     percent = part * 100
     if 0 < percent < 0.01:
         return "< 0.01 %"

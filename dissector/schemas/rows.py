@@ -1,8 +1,8 @@
-"""From blocks of columns to Arrow: rows are gathered in reused arrays and come out as batches.
+"""Converts blocks of columns to Arrow record batches, through reused arrays.
 
-Numbers, flags and codes of names are copied once, into arrays that live as long as the builder;
-the Arrow arrays of a batch lie over them without a further copy, so a batch must be used before
-the next row is appended. A column that had no value yet costs a look at its first value per block.
+Numbers, flags and codes of names are copied once, into arrays that live as long as the builder.
+The Arrow arrays of a batch share them without a further copy, so a batch must be used before the
+next row is appended. A column without any value so far costs one comparison per block.
 """
 
 from collections.abc import Container, Sequence
@@ -21,10 +21,10 @@ _FIXED: Final = (np.ndarray, Coded)  # columns whose values all have one size
 
 
 class TableBuilder:
-    """Rows of one table on their way to a record batch of at most `capacity` rows.
+    """Collects rows of one table into record batches of at most `capacity` rows.
 
     Args:
-        names: of the columns that blocks may have; all of the table if not given.
+        names: columns that blocks may have; None for all of the table.
     """
 
     def __init__(self, table: str, capacity: int, names: Container[str] | None = None) -> None:
@@ -43,11 +43,11 @@ class TableBuilder:
 
     @property
     def free_rows(self) -> int:
-        """Rows that still fit."""
+        """Number of rows that can be appended."""
         return self.capacity - self.rows
 
     def append(self, block: TableBlock, start: int, stop: int) -> None:
-        """Add the rows start to stop of a block; they fit."""
+        """Append the rows [start, stop) of a block, at most `free_rows`."""
         assert block.table == self.table.name and stop - start <= self.free_rows
         unknown = block.columns.keys() - self._columns.keys()
         assert not unknown, f"{block.table} has no column {sorted(unknown)}"
@@ -61,13 +61,13 @@ class TableBuilder:
         self.rows += stop - start
 
     def take(self) -> list[Gathered]:
-        """All rows column by column as they were gathered, valid until the next append."""
+        """Return all rows by column without conversion, valid until the next append; reset."""
         taken = [builder.take(self.rows) for builder in self._columns.values()]
         self._begin()
         return taken
 
     def finish(self) -> pa.RecordBatch:
-        """All rows as one batch, valid until the next append; the builder is empty again."""
+        """Return all rows as one batch, valid until the next append; reset."""
         arrays = [builder.finish(self.rows) for builder in self._columns.values()]
         self._begin()
         schema = in_memory_schema(self.table.name)
@@ -76,14 +76,14 @@ class TableBuilder:
 
 
 def arrow_batch(block: TableBlock) -> pa.RecordBatch:
-    """One block as a record batch of its own."""
+    """Convert one block to a record batch."""
     builder = TableBuilder(block.table, max(block.rows, 1))
     builder.append(block, 0, block.rows)
     return builder.finish()
 
 
 def text_bytes(block: TableBlock, start: int, stop: int) -> int:
-    """Bytes of text, lists and maps in some rows, names apart: what makes rows large."""
+    """Return the size in bytes of text, lists and maps in some rows, without coded names."""
     return sum(
         _value_bytes(values, start, stop)
         for values in block.columns.values()

@@ -1,4 +1,4 @@
-"""Arrow tables of a few values: made from buffers, as `schemas.text` tells why."""
+"""Builds small Arrow tables from buffers, for the reason given in `schemas.text`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -17,29 +17,29 @@ _COUNTS: Final = frozenset((int, bool))
 
 
 def no_rows(schema: pa.Schema) -> pa.Table:
-    """A table without rows."""
+    """Return a table without rows."""
     return pa.Table.from_batches([], schema)
 
 
 def as_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows with the types of a schema, whose columns they have. Where there is nothing to do, Arrow
-    is not asked: to load its functions takes longer than a small report's queries."""
+    """Cast rows to a schema with the same columns. Equal schemas are returned uncast: loading
+    Arrow's functions costs more than a small report's queries."""
     return rows if rows.schema.equals(schema) else rows.cast(schema)
 
 
 def small_table(rows: Iterable[Sequence[Any]], **kinds: pa.DataType) -> pa.Table:
-    """A table of rows of values, None where there is none. kinds: TEXT or NUMBER by column."""
+    """Build a table of rows of values; None is null. kinds: TEXT or NUMBER by column."""
     columns = [*zip(*rows, strict=True)] or [()] * len(kinds)
     arrays = [_array(*each) for each in zip(columns, kinds.values(), strict=True)]
     return pa.Table.from_arrays(arrays, list(kinds))
 
 
 def nested_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None = None) -> pa.Table:
-    """A table of rows whose values may be lists and mappings of others; None where there is none.
+    """Build a table of rows whose values may be nested lists and mappings; None is null.
 
     Args:
-        schema: of the columns; None: those that rows have, of the types that values are of. What
-            has no value at all is text.
+        schema: of the columns; None: derived from the rows' keys and values. A column without any
+            value is text.
     """
     if schema is None:
         return columns_table(by_column(rows))
@@ -47,7 +47,7 @@ def nested_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None = N
 
 
 def by_column(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Any, ...]]:
-    """The values of rows by their names, None where a row has none."""
+    """Transpose rows to columns by name; None for a missing value."""
     kinds = dict.fromkeys(map(tuple, rows))  # most rows have the same names, in one order
     nothing = dict.fromkeys(chain.from_iterable(kinds))
     alike = rows if len(kinds) == 1 else [{**nothing, **row} for row in rows]
@@ -56,18 +56,18 @@ def by_column(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Any, ...]]:
 
 
 def columns_table(columns: Mapping[str, Sequence[Any]]) -> pa.Table:
-    """A table of columns by name, of the types that their values are of."""
+    """Build a table of columns by name; types are derived from the values."""
     return pa.Table.from_arrays([nested_array(each) for each in columns.values()], [*columns])
 
 
 def nested_array(values: Sequence[Any], kind: pa.DataType | None = None) -> pa.Array:
-    """Values as an array.
+    """Convert values to an array.
 
     Args:
-        kind: what they are, if that is known: text, bytes, flags, numbers, lists of such, structs
-            of such by name, maps of such as pairs. None: what they have in common, text where there
-            are none. Counts by name are pairs (name, count) then, in all rows if they are in one:
-            their names differ from row to row; and no names at all are no value.
+        kind: their type: text, bytes, flags, numbers, lists of such, structs of such by name, maps
+            of such as pairs. None: derived from the values, text if there are none. Mappings of
+            names to counts then become lists of pairs (name, count) in all rows, as their names
+            differ from row to row; an empty mapping becomes null.
 
     Raises:
         TypeError: values of several kinds, or of another one.
@@ -79,7 +79,7 @@ def nested_array(values: Sequence[Any], kind: pa.DataType | None = None) -> pa.A
         return text_array(values)
     if pa.types.is_int64(kind) if kind else types == {int}:
         return number_array(numbers(values, 0, len(values)))
-    there, nulls = validity_bitmap(np.array([value is not None for value in values], np.bool_))
+    validity, nulls = validity_bitmap(np.array([value is not None for value in values], np.bool_))
     data: list[pa.Buffer] = []
     children: list[pa.Array] = []
     if pa.types.is_boolean(kind) if kind else types == {bool}:
@@ -112,7 +112,7 @@ def nested_array(values: Sequence[Any], kind: pa.DataType | None = None) -> pa.A
     else:
         raise TypeError(f"values of one column are {', '.join(sorted(map(str, types)))}")
     return pa.Array.from_buffers(
-        kind, len(values), [there, *data], nulls, children=children or None
+        kind, len(values), [validity, *data], nulls, children=children or None
     )
 
 
@@ -121,7 +121,7 @@ def _types_of(values: Iterable[Any]) -> set[type]:
 
 
 def _with_pairs(values: Sequence[Any]) -> Sequence[Any]:
-    """Mappings, or pairs in the place of all of them; None of those without a name."""
+    """Replace mappings by lists of pairs if any maps names to counts; empty ones become None."""
     values = [value or None for value in values]
     if not any(value and {*map(type, value.values())} <= _COUNTS for value in values):
         return values
@@ -132,7 +132,7 @@ def _with_pairs(values: Sequence[Any]) -> Sequence[Any]:
 
 
 def _of_fields(rows: Sequence[Mapping[str, Any]], fields: Iterable[pa.Field]) -> list[pa.Array]:
-    """The values of rows by fields of known types."""
+    """Convert the values of rows to arrays by fields of known types."""
     columns, nothing = by_column(rows), (None,) * len(rows)
     return [nested_array(columns.get(each.name, nothing), each.type) for each in fields]
 

@@ -1,4 +1,4 @@
-"""All tables by name, in the order in which users meet them, and the version of their schema."""
+"""All tables by name, in the order of the documentation, and the version of their schema."""
 
 from typing import Final
 
@@ -38,7 +38,7 @@ TABLES: Final[dict[str, Table]] = {
         notices,
     )
 }
-# The version with which a table came, of those that the first did not have.
+# First schema version of each table that version 1 lacks.
 SINCE: Final = {"events": 3}
-# What reports write, in the same words.
+# Tables that reports write, declared in the same way.
 OF_REPORTS: Final[dict[str, Table]] = {findings.TABLE.name: findings.TABLE}

@@ -1,7 +1,7 @@
-"""Text from the wire as Arrow strings: what is not UTF-8 is shown as \\xNN, bytes as hex digits.
+"""Converts text from the wire to Arrow strings: invalid UTF-8 becomes \\xNN, bytes hex digits.
 
-Arrays are made from buffers throughout: `pyarrow.array` on Python objects, and all that computes,
-import pandas and more first, which would cost every run a third of a second.
+Arrays are always built from buffers: `pyarrow.array` on Python objects and Arrow's compute
+functions import pandas and more, which would cost every run a third of a second.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,14 +16,14 @@ from dissector.schemas.spans import gather_spans
 
 
 def plain_text(value: bytes | str) -> str:
-    """A text that every reader takes: bytes that are not UTF-8, and lone surrogates, escaped."""
+    """Return valid UTF-8 text: escapes invalid bytes and lone surrogates."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
     return value.decode("utf-8", "backslashreplace")
 
 
 def plain_bytes(values: Iterable[bytes | str]) -> list[bytes]:
-    """The bytes of the `plain_text` of each; a flood has a name of its own in every packet."""
+    """Return the UTF-8 bytes of `plain_text` of each; fast, as a flood names a topic per packet."""
     return [
         (value if isinstance(value, bytes) else value.encode())
         if value.isascii()
@@ -33,16 +33,16 @@ def plain_bytes(values: Iterable[bytes | str]) -> list[bytes]:
 
 
 def text_array(values: Sequence[bytes | str | None]) -> pa.Array:
-    """Strings from texts, bytes and None."""
-    there = [value for value in values if value is not None]
+    """Build an array of strings from texts, bytes and None."""
+    present = [value for value in values if value is not None]
     try:
-        joined = "".join(there)  # type: ignore[arg-type]  # most are of letters alone
-    except TypeError:  # bytes are among them
+        joined = "".join(present)  # type: ignore[arg-type]  # most are ASCII texts
+    except TypeError:  # some are bytes
         joined = "\xff"
     if joined.isascii():
-        data, sizes = joined.encode(), [*map(len, there)]
+        data, sizes = joined.encode(), [*map(len, present)]
     else:
-        texts = plain_bytes(there)
+        texts = plain_bytes(present)
         data, sizes = b"".join(texts), [*map(len, texts)]
     lengths = np.full(len(values), -1, np.int64)
     lengths[[value is not None for value in values]] = sizes
@@ -50,18 +50,18 @@ def text_array(values: Sequence[bytes | str | None]) -> pa.Array:
 
 
 def coded_array(codes: npt.NDArray[Any], names: Sequence[bytes] | Sequence[str]) -> pa.Array:
-    """Strings of coded rows, each name read once; a negative code is null."""
-    used, places = np.unique(codes, return_inverse=True)
+    """Build strings of coded rows; converts each name once; a negative code is null."""
+    used, inverse = np.unique(codes, return_inverse=True)
     texts = plain_bytes([names[code] if code >= 0 else b"" for code in used.tolist()])
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     starts = np.cumsum(lengths) - lengths
     lengths[used < 0] = -1
     data = np.frombuffer(bytearray(b"".join(texts)), np.uint8)
-    return _string_array(gathered(data, starts[places], lengths[places]), lengths[places])
+    return _string_array(gathered(data, starts[inverse], lengths[inverse]), lengths[inverse])
 
 
 def spans_array(spans: Spans, start: int, stop: int) -> pa.Array:
-    """Strings of the rows start to stop of a spans column."""
+    """Build strings of the rows [start, stop) of a spans column."""
     starts, lengths = spans.starts[start:stop], spans.lengths[start:stop]
     data = gathered(spans.data, starts, lengths)
     if spans.is_hex:
@@ -74,12 +74,12 @@ def spans_array(spans: Spans, start: int, stop: int) -> pa.Array:
 
 
 def all_null(array: npt.NDArray[Any], null: int) -> bool:
-    """Whether every value is the null number; a look at the first settles most cases."""
+    """Whether every value is the null number; the first value decides most cases."""
     return len(array) == 0 or (array[0] == null and bool((array == null).all()))
 
 
 def gathered(values: npt.NDArray[Any], starts: Int64Array, counts: Int64Array) -> npt.NDArray[Any]:
-    """The values of scattered ranges behind each other, same type; a negative count is none."""
+    """Concatenate the values of ranges; keeps the dtype; a range with negative count is empty."""
     used = counts > 0
     if not used.any():
         return np.empty(0, values.dtype)
@@ -106,12 +106,12 @@ def _is_utf8(array: pa.Array) -> bool:
 
 
 def _string_array(data: ByteArray, lengths: Int64Array) -> pa.Array:
-    """Strings over joined bytes; a negative length is null."""
+    """Build strings over concatenated bytes; a negative length is null."""
     rows = len(lengths)
     offsets = np.zeros(rows + 1, np.int32)
     np.cumsum(np.maximum(lengths, 0), out=offsets[1:])
-    there = lengths >= 0
-    validity = None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
+    present = lengths >= 0
+    validity = None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
     buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.string(), rows, buffers)
 

@@ -1,4 +1,4 @@
-"""Names from the wire, as sentences and pages show them."""
+"""Escapes names from the wire for sentences and pages."""
 
 import unicodedata
 
@@ -6,7 +6,7 @@ from dissector.limits import MAX_SHOWN_NAME
 
 
 def sentence_text(text: str) -> str:
-    """A sentence that may hold names from the wire: what does not print is escaped."""
+    """Escape the unprintable characters of a sentence that may contain names from the wire."""
     return "".join(
         character
         if unicodedata.category(character)[0] not in "CZ" or character == " "
@@ -16,7 +16,7 @@ def sentence_text(text: str) -> str:
 
 
 def name_text(name: str) -> str:
-    """A name from the wire: what does not print is escaped, what is long is cut in the middle."""
+    """Escape the unprintable characters of a name from the wire; cut a long name in the middle."""
     shown = sentence_text(name)
     if len(shown) <= MAX_SHOWN_NAME:
         return shown

@@ -1,4 +1,4 @@
-"""What a run read, kept and lost: sums over the rows that come out of the core."""
+"""Accounts of a run: sums of what was read, kept and lost, over the rows of the core."""
 
 import re
 from collections import Counter
@@ -44,7 +44,7 @@ class Account:
     missing: a sentence for each part of the input that could not be read or used, the first
         MAX_MISSING_SENTENCES.
     missing_count: those that could not be read.
-    hottest_bytes: of the streams of the connection that carries most.
+    hottest_bytes: stream bytes of the connection with most of them.
     rows: by table.
     notices: by code.
     ignored: packets by reason.
@@ -143,7 +143,7 @@ class Account:
                 self.miss(self._named(str(texts.names[texts.codes[row]])))
 
     def _named(self, text: str) -> str:
-        """A notice's sentence with the name of the file in the place of its number."""
+        """Return a notice's sentence with the file's name instead of its number."""
 
         def name_of(match: re.Match[str]) -> str:
             number = int(match[1])
@@ -156,7 +156,7 @@ class Account:
         return f"{where}: {text}" if where else text
 
     def miss(self, sentence: str) -> None:
-        """Note a part of the input that could not be read."""
+        """Record a part of the input that could not be read."""
         self.missing_count += 1
         self._keep(sentence)
 
@@ -165,7 +165,7 @@ class Account:
             self.missing.append(sentence)
 
     def as_json(self) -> dict[str, Any]:
-        """All sums, for a manifest; those that are nothing are left out."""
+        """Return all sums for a manifest, without zero and empty ones."""
         sums = {name: getattr(self, name) for name in (*_SUMS, _LARGEST, *_COUNTS, "tls_encrypted")}
         return {name: value for name, value in sums.items() if value} | {"missing": self.missing}
 
@@ -173,7 +173,7 @@ class Account:
     def from_json(
         cls, sums: Mapping[str, Any], name: str, file_names: Sequence[str]
     ) -> "Account | None":
-        """The account of a capture as a manifest has it; None if it cannot be one."""
+        """Parse a manifest's account of a capture; None if it is not valid."""
         account = cls(name, file_names)
         for each in (*_SUMS, _LARGEST):
             value = sums.get(each, 0)
@@ -216,15 +216,15 @@ class Account:
 
     @property
     def is_unreadable(self) -> bool:
-        """Whether there were packets and none of them was of a link type that is read."""
+        """Whether there were packets, but none with a supported link type."""
         count = sum(self.ignored.get(reason, 0) for reason in _WITHOUT_LINK_TYPE)
         return "unknown_link_type" in self.ignored and count == self.packets
 
     def sentence(self, where: str | None = None) -> str:
-        """What was read, kept and lost, in one line.
+        """Return one line about what was read, kept and lost.
 
         Args:
-            where: it was read, None = in as many files as there are rows of capture_files.
+            where: the input's name; None for the number of rows of capture_files.
         """
         frames, connections = self.rows.get("frames", 0), self.rows.get("connections", 0)
         not_used = self.packets - self.packets_tcp
@@ -280,7 +280,7 @@ class Account:
 
 
 def _one_way(block: TableBlock) -> int:
-    """Connections that were decoded, and of which one direction has no packet."""
+    """Count decoded connections with packets in one direction only."""
     columns = [
         [_numbers(block, f"{name}_{direction}") for direction in BOTH_DIRECTIONS]
         for name in ("packets", "decoded_bytes")
@@ -299,19 +299,19 @@ def _counted(count: int, word: str) -> str:
 
 
 def _total(block: TableBlock, column: str) -> int:
-    """The sum of a column of numbers, nulls left out."""
+    """Return the sum of a column of numbers, without nulls."""
     return int(_amounts(block, column).sum())
 
 
 def _amounts(block: TableBlock, column: str) -> Int64Array:
-    """A column of numbers, 0 where it is null."""
+    """Return a column of numbers with 0 for null."""
     values = _numbers(block, column)
     amounts: Int64Array = np.where(values == NULL, 0, values)
     return amounts
 
 
 def _numbers(block: TableBlock, column: str) -> Int64Array:
-    """A column of numbers; null where the block has no such column."""
+    """Return a column of numbers; all null if the block lacks it."""
     values = block.columns.get(column)
     if values is None:
         return np.full(block.rows, NULL, np.int64)

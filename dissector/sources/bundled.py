@@ -1,7 +1,7 @@
-"""Bundles of evidence as inputs: a zip archive whose packets are read where they lie.
+"""Reads the packets of evidence bundles (zip archives) as inputs, without unpacking.
 
-Nothing is unpacked. What is not as this program writes it is refused: names with folders, names
-twice, more members or larger ones than a bundle has.
+Refuses archives that this program would not write: names with folders, duplicate names, more or
+larger members than a bundle has.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ _BROKEN: Final = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError,
 
 
 class _Member:
-    """A member as a file; what is damaged is an error of reading."""
+    """A member as a file; damage raises OSError."""
 
     def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
         self._archive = archive
@@ -50,7 +50,7 @@ class _Member:
 
 
 def open_packets(path: str) -> IO[bytes] | None:
-    """The packets of a bundle; None for another archive.
+    """Open the packets of a bundle; None for another archive.
 
     Raises:
         InputError: the bundle is damaged, or of a newer program.
@@ -73,16 +73,16 @@ def open_packets(path: str) -> IO[bytes] | None:
 
 
 def _begins_as_ours(path: str) -> bool:
-    """Whether the first part of what may be an archive is a manifest, as in a bundle."""
+    """Whether the first member of an archive is a manifest, as in a bundle."""
     with open_raw(path) as file:
         return file.read(_LOCAL_HEAD + len(MANIFEST))[_LOCAL_HEAD:] == MANIFEST.encode()
 
 
 def read_manifest(archive: zipfile.ZipFile) -> dict[str, Any]:
-    """What a bundle says of itself.
+    """Read the manifest of a bundle.
 
     Raises:
-        InputError: it is none, is damaged, or of a newer program.
+        InputError: it is no bundle, is damaged, or of a newer program.
     """
     names = archive.namelist()
     if len(names) > MAX_BUNDLE_MEMBERS or len(set(names)) < len(names):
@@ -104,7 +104,7 @@ def read_manifest(archive: zipfile.ZipFile) -> dict[str, Any]:
 
 
 def read_part(archive: zipfile.ZipFile, name: str) -> bytes:
-    """A part of a bundle, whole.
+    """Read a part of a bundle.
 
     Raises:
         InputError: it is missing, damaged or too large.

@@ -1,8 +1,8 @@
-"""The bytes of one input, decompressed as they are read; memory does not grow with the input.
+"""Decompresses one input while it is read, in constant memory.
 
-What a file is comes from its first bytes, never from its name. Several compressed members one after
-the other (concatenated gzip files, zstd or lz4 frames) are one stream. A damaged or cut member ends
-the stream: what came out before is good, and `problem` says what is wrong.
+The first bytes identify the format, never the file name. Consecutive compressed members
+(concatenated gzip files, zstd or lz4 frames) are one stream. A damaged or cut member ends the
+stream: the bytes before are good, and `problem` describes the damage.
 """
 
 import contextlib
@@ -43,8 +43,8 @@ _LONGEST_MAGIC: Final = 6
 
 
 class _Member(Protocol):
-    """One compressed member. eof: it is through; unused_data: what came after it; needs_input: it
-    has nothing more to give without more bytes."""
+    """Decompressor of one member. eof: the member has ended; unused_data: bytes after it;
+    needs_input: it can output nothing without more input."""
 
     @property
     def eof(self) -> bool: ...
@@ -56,11 +56,11 @@ class _Member(Protocol):
     def needs_input(self) -> bool: ...
 
     def decompress(self, data: bytes, max_length: int, /) -> bytes:
-        """Take compressed bytes, give at most max_length plain ones."""
+        """Decompress bytes; return at most max_length uncompressed ones."""
 
 
 class _GzipMember:
-    """zlib's decompressor in the shape of the others; keeps what was good before damage."""
+    """zlib's decompressor with the same interface; returns the good bytes before damage."""
 
     def __init__(self) -> None:
         self._inner = zlib.decompressobj(wbits=31)
@@ -94,7 +94,7 @@ class _GzipMember:
 
 
 class _ZstdMember:
-    """zstandard's decompressor in the shape of the others."""
+    """zstandard's decompressor with the same interface."""
 
     needs_input = True
 
@@ -126,7 +126,7 @@ def _new_member(codec: str) -> _Member:
 
 
 def codec_of(head: bytes) -> str | None:
-    """The codec that compressed bytes with this beginning, None if none that is known."""
+    """Return the codec that the first bytes identify; None if there is none."""
     if head[:2] == b"\x1f\x8b":
         return _GZIP
     magic = int.from_bytes(head[:4], "little")
@@ -139,7 +139,7 @@ def codec_of(head: bytes) -> str | None:
 
 
 def _poll_of(file: IO[bytes]) -> "select.poll | None":
-    """What tells whether bytes are there; None for a file, which is there as a whole."""
+    """Return a poll object for a pipe; None for a regular file."""
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return None
     poll = select.poll()
@@ -148,11 +148,11 @@ def _poll_of(file: IO[bytes]) -> "select.poll | None":
 
 
 class InputBytes:
-    """The plain bytes of a file or of standard input, in order.
+    """The uncompressed bytes of a file or of standard input, in order.
 
-    codec: what it is compressed with, None = not at all.
-    problem: what is wrong with the compressed data, known when the bytes are through.
-    stored_bytes: bytes of the input taken so far.
+    codec: of the compression, None = not compressed.
+    problem: damage of the compressed data, known at the end.
+    stored_bytes: bytes of the input read so far.
 
     Raises:
         OSError: the file cannot be opened or read.
@@ -188,7 +188,7 @@ class InputBytes:
         self._poll = None if is_whole else _poll_of(self._file)
 
     def _open_bundle(self, path: str) -> None:
-        """Read the packets of a bundle of evidence; another archive stays what it is."""
+        """Switch to the packets of an evidence bundle; other archives are read as they are."""
         try:
             packets = open_packets(path)
         except InputError as error:
@@ -206,11 +206,11 @@ class InputBytes:
 
     @property
     def may_pause(self) -> bool:
-        """Whether bytes come when somebody writes them: a pipe, a terminal, no file."""
+        """Whether reading may block: a pipe or a terminal, no regular file."""
         return self._poll is not None
 
     def has_more(self, seconds: float) -> bool:
-        """Whether `read_into` has bytes, or the end, within so many seconds."""
+        """Whether `read_into` returns bytes, or the end, within so many seconds."""
         until = time.monotonic() + seconds
         while not (self._ready or self._is_over):
             if self._is_dry() and not self._is_readable(until - time.monotonic()):
@@ -221,7 +221,7 @@ class InputBytes:
         return True
 
     def _is_dry(self) -> bool:
-        """Whether the next step needs bytes that were not taken yet."""
+        """Whether the next step needs to read input."""
         member = self._member
         if member is not None and member.eof:
             return len(member.unused_data or b"") + len(self._head) < _LONGEST_MAGIC
@@ -231,7 +231,7 @@ class InputBytes:
         return self._poll is None or bool(self._poll.poll(max(0.0, seconds) * 1000))
 
     def read_into(self, view: memoryview) -> int:
-        """Fill some of view, at least a byte unless the input is at its end; returns how much."""
+        """Fill a part of view, at least a byte unless the input has ended; return its size."""
         if self._member is not None:
             return self._decompress_into(view)
         if self._head:
@@ -246,7 +246,7 @@ class InputBytes:
         return count
 
     def _read_piece(self) -> bytes:
-        """The next stored bytes, as many as one step of the decompressor gets."""
+        """Read the stored bytes for one step of the decompressor."""
         if not self._head:
             self._head = self._file.read(_READ_BYTES) or b""
             self.stored_bytes += len(self._head)
@@ -264,7 +264,7 @@ class InputBytes:
         return count
 
     def _decode(self, max_length: int) -> None:
-        """One step of the decompressor; a stream that gives nothing for long ends."""
+        """Run one step of the decompressor; ends a stream that outputs nothing for long."""
         self._ready = memoryview(self._step(max_length))
         if self._ready:
             self._fruitless_bytes = 0
@@ -273,7 +273,7 @@ class InputBytes:
             self._end(f"gives nothing for {size} MiB (the rest of the file is not read)")
 
     def _step(self, max_length: int) -> bytes:
-        """Some more plain bytes, perhaps none; sets _is_over at the end and problem on damage."""
+        """Return some bytes, perhaps none; sets _is_over at the end, problem on damage."""
         member = self._member
         assert member is not None
         if member.eof:
@@ -291,7 +291,7 @@ class InputBytes:
             return member.rescued if isinstance(member, _GzipMember) else b""
 
     def _next_member(self, unused: bytes) -> None:
-        """Go on behind a member that is through: another one, padding, or the end."""
+        """Continue after the end of a member: with another one, padding, or the end."""
         self._head = unused + self._head
         while len(self._head) < _LONGEST_MAGIC or not self._head.strip(b"\0"):
             # Zeros after a member are padding, as tapes and xz write it.

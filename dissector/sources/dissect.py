@@ -1,4 +1,4 @@
-"""A capture from its files to rows of its tables: the driver that every command shares."""
+"""Dissects the files of a capture to rows of its tables: the driver of all commands."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -39,8 +39,8 @@ def dissect(
     """Read the files of a chain as one capture and yield its rows as they close.
 
     Args:
-        progress: told the stored bytes read so far.
-        digest: hashes the uncompressed bytes on their way; by default only each file's own.
+        progress: called with the stored bytes read so far.
+        digest: hashes the uncompressed bytes; by default each file separately.
         cluster: label for the rows of capture_files.
 
     Raises:
@@ -80,7 +80,7 @@ def dissect(
 
 
 def dissect_bytes(data: ByteArray, options: Options) -> Iterator[TableBlock]:
-    """The same of one file in memory, however damaged; nothing is said of it as a file."""
+    """Dissect one file in memory, even a damaged one; yields no row of capture_files."""
     dissection = Dissection(options)
     dissection.start_file()
     yield from dissection.feed(data, 0, len(data), True)[1]

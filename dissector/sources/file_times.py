@@ -1,8 +1,8 @@
-"""A look at a capture file before it is read: is it one, and which time does it cover.
+"""Inspects a capture file before it is read: whether it is one, and which time it covers.
 
-The first packet's time needs the beginning of the file. The last one's is only asked for where ring
-files must be told apart from unrelated ones; it comes from the file's end where records can be
-found backwards from there, otherwise the file is read through (never kept).
+The first packet's time needs the beginning of the file. The last packet's time is needed only to
+tell ring files from unrelated ones; it is read from the file's end if records can be located there,
+otherwise the whole file is read.
 """
 
 import os
@@ -30,8 +30,8 @@ _DAY_SECONDS: Final = 86_400
 
 
 class Look(NamedTuple):
-    """first_ts_ns: of the first packet, None if there is none; problem: why it is no input; begin:
-    its first BEGIN_BYTES, uncompressed, fewer only where it ends."""
+    """first_ts_ns: of the first packet, None if there is none; problem: why the file is no input;
+    begin: its first BEGIN_BYTES, uncompressed, fewer only if it is shorter."""
 
     path: str
     first_ts_ns: int | None
@@ -41,9 +41,9 @@ class Look(NamedTuple):
 
 
 def _blocks(source: InputBytes, reader: CaptureReader, first_bytes: int) -> Iterator[int]:
-    """Read a file block by block into reader.packets; gives the rows of each block.
+    """Read a file block by block into reader.packets; yields the rows of each block.
 
-    The buffer grows only while one record does not fit, so at most to the longest record.
+    The buffer grows only if a record does not fit, so at most to the longest record.
     """
     data: ByteArray = np.empty(first_bytes, np.uint8)
     start = end = 0
@@ -72,7 +72,7 @@ def _blocks(source: InputBytes, reader: CaptureReader, first_bytes: int) -> Iter
 
 
 def look(path: str) -> Look:
-    """Read as much of a file as shows what it is and when it begins."""
+    """Read the beginning of a file: its format and the time of its first packet."""
     try:
         source = InputBytes(path)
     except OSError as error:
@@ -90,7 +90,7 @@ def look(path: str) -> Look:
 
 
 def _first_ts_ns(path: str) -> int | None:
-    """Time of the first packet of a file that is a capture."""
+    """Return the time of the first packet of a capture file."""
     source = InputBytes(path)
     try:
         reader = CaptureReader(_LOOK_ROWS)
@@ -104,7 +104,7 @@ def _first_ts_ns(path: str) -> int | None:
 
 
 def last_ts_ns(path: str) -> int | None:
-    """Time of the last packet of a file that is a capture; None if there is none."""
+    """Return the time of the last packet of a capture file; None if there is none."""
     source = InputBytes(path)
     try:
         if source.codec is None and (ts_ns := _last_of_pcap(path)) is not None:
@@ -121,7 +121,7 @@ def last_ts_ns(path: str) -> int | None:
 
 
 def _pieces(source: InputBytes, piece_bytes: int) -> Iterator[bytes]:
-    """The plain bytes of an input, in pieces of one size but for the last."""
+    """Yield the uncompressed bytes of an input in chunks of equal size, the last one shorter."""
     piece = bytearray(piece_bytes)
     while True:
         size = 0
@@ -136,10 +136,10 @@ def _pieces(source: InputBytes, piece_bytes: int) -> Iterator[bytes]:
 
 
 def longer_of(one: Look, other: Look) -> Look | None:
-    """Which of two files holds all bytes of the other, uncompressed; `one` if they are equal.
+    """Return the file whose uncompressed bytes begin with all bytes of the other; `one` if equal.
 
-    None if neither does, or if one of them cannot be read to its end. Files that differ at once
-    are not opened: of a thousand files that begin at the same time, each is compared with each.
+    None if neither does, or if one cannot be read to its end. Files whose beginnings differ are not
+    opened: of a thousand files that begin at the same time, each is compared with each.
     """
     if not _is_prefix_of_one(one.begin, other.begin):
         return None
@@ -161,11 +161,11 @@ def _is_prefix_of_one(one: bytes, other: bytes) -> bool:
 
 
 def _last_of_pcap(path: str) -> int | None:
-    """Time of the last record of a large uncompressed pcap file, from its end alone.
+    """Return the time of the last record of a large uncompressed pcap file, from its end alone.
 
-    Records have no mark, so every byte of the tail is tried as the start of one: its header must be
-    credible, and from it a row of records must lead exactly to the end of the file. None if that is
-    not found or not unique, as when the file is cut.
+    Records have no magic number, so every byte of the tail is tried as a start: its header must be
+    credible, and consecutive records must lead exactly to the end of the file. None if no start
+    satisfies this, or several do, as when the file is cut.
     """
     with open_seekable(path) as file:
         head = file.read(_FIRST_BYTES)
@@ -183,7 +183,7 @@ def _last_of_pcap(path: str) -> int | None:
 
 
 def _last_in_tail(tail: bytes, layout: PcapLayout, first_seconds: int) -> int | None:
-    """Time of the last record in the last bytes of a pcap file."""
+    """Return the time of the last record in the last bytes of a pcap file."""
     count = len(tail) - layout.record_header_bytes + 1
 
     def words(offset: int) -> Int64Array:

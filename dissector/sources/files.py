@@ -1,15 +1,15 @@
-"""ChainReader: the files of one capture as buffers, read and hashed by a thread of its own.
+"""ChainReader: reads the files of one capture as buffers; a thread reads and hashes ahead.
 
 Two large buffers alternate: while the consumer works on one, the thread reads, decompresses and
-hashes into the other. A record that straddles two buffers is moved in front of the next one, where
-room is kept for the longest record; nothing else is copied.
+hashes into the other. A record that straddles two buffers is copied in front of the next one, where
+space for the longest record is reserved; nothing else is copied.
 
-A pipe's bytes are handed on when no more come for a moment, and at the latest when the first of
-them has waited for a longer one: a buffer fills only where its writer is quick.
+A buffer of a pipe is delivered before it is full if no byte arrives for a short time, or if its
+first byte has waited for a longer time.
 
-The iterator gives for each file that can be read a FileStart, Buffers, and a FileEnd. A file that
-cannot be read gives nothing but an entry in `problems`: the caller decides what that means for the
-run (`raise_if_nothing` says it for the usual case).
+The iterator yields for each readable file a FileStart, Buffers, and a FileEnd. An unreadable file
+yields nothing and is appended to `problems`: the caller decides whether the run fails
+(`raise_if_nothing` for the usual case).
 """
 
 import hashlib
@@ -44,10 +44,10 @@ _BUFFERS: Final = 4  # one that is filled, one with the consumer, and the two be
 
 
 class FileProblem(NamedTuple):
-    """Something wrong with an input.
+    """A problem of an input.
 
     path: as given.
-    text: what, and what to do.
+    text: the problem, and the remedy.
     is_fatal: nothing of the file was used.
     """
 
@@ -57,10 +57,10 @@ class FileProblem(NamedTuple):
 
 
 class FileStart(NamedTuple):
-    """A file begins.
+    """Event: a file begins.
 
     name: without folder.
-    file_index: among the files that can be read, from 0.
+    file_index: among the readable files, from 0.
     """
 
     path: str
@@ -70,7 +70,7 @@ class FileStart(NamedTuple):
 
 
 class FileEnd(NamedTuple):
-    """A file is through.
+    """Event: a file has ended.
 
     file_bytes, sha256: of its uncompressed bytes.
     problem: of the compressed data, None if there is none.
@@ -84,15 +84,15 @@ class FileEnd(NamedTuple):
 
 @dataclass
 class Buffer:
-    """Bytes of a file: data[start:end], which begin with what the last buffer left unconsumed.
+    """Bytes of a file: data[start:end], beginning with those that the last buffer left unconsumed.
 
     is_last: the file ends at `end`.
-    consumed: the consumer sets it to the position after what it will not need again before it asks
-        for the next buffer; what lies before it stays until it asks twice more, or has had the last
-        one.
-    is_enough: it may set this, where it needs no more of the file: reading ends with the next
-        buffer that is full.
-    is_early: handed on before it was full, as bytes come slowly: what is in it shall not wait for
+    consumed: the consumer sets it to the end of the bytes that it has processed, before it requests
+        the next buffer. The bytes before it stay valid for two more requests, or until the
+        last buffer.
+    is_enough: the consumer sets it if it needs no more of the file: reading ends with the next
+        full buffer.
+    is_early: delivered before it was full, as bytes arrive slowly: the consumer should not wait for
         the next one.
     """
 
@@ -106,7 +106,7 @@ class Buffer:
 
 
 class _Filled(NamedTuple):
-    """From the thread: a buffer whose new bytes begin behind the room for a tail."""
+    """A buffer from the thread; new bytes begin after the space for the unconsumed tail."""
 
     number: int
     size: int
@@ -120,22 +120,22 @@ def is_file(path: str) -> bool:
 
 
 def readable(path: str) -> str:
-    r"""A path as text: bytes of a name that are not UTF-8 become \xNN, as in all our texts."""
+    r"""Return a path as text; invalid UTF-8 becomes \xNN, as in all our texts."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def file_name(path: str) -> str:
-    """The name of an input without its folder."""
+    """Return the name of an input without its folder."""
     return STDIN_NAME if path == STDIN else readable(PurePath(path).name)
 
 
 def shown(path: str) -> str:
-    """An input as messages name it."""
+    """Return an input's name for messages."""
     return STDIN_NAME if path == STDIN else readable(path)
 
 
 def unreadable(path: str, error: OSError) -> FileProblem:
-    """Why a file could not be opened or read."""
+    """Return the message about a file that could not be opened or read."""
     name = shown(path)
     if isinstance(error, FileNotFoundError):
         return FileProblem(path, f"{name}: there is no such file; check the path", True)
@@ -157,7 +157,7 @@ _OTHER_FORMATS: Final = (
 
 
 def not_a_capture(path: str, head: bytes, problem: str | None = None) -> FileProblem:
-    """What a file is that is no capture, judged by its first bytes; problem: met while reading."""
+    """Describe a file that is no capture by its first bytes; problem: of reading it."""
     name = shown(path)
     if problem and len(head) < HEAD_BYTES:
         return FileProblem(path, f"{name}: {problem}; nothing can be read", True)
@@ -180,7 +180,7 @@ def not_a_capture(path: str, head: bytes, problem: str | None = None) -> FilePro
 
 
 def raise_if_nothing(problems: Sequence[FileProblem], files_read: int) -> None:
-    """Raise what the user must see when no input could be read.
+    """Raise the first problem if no input could be read.
 
     Raises:
         InputError: files_read is 0.
@@ -193,7 +193,7 @@ def raise_if_nothing(problems: Sequence[FileProblem], files_read: int) -> None:
 
 
 class Digest(Protocol):
-    """Who hashes the uncompressed bytes on their way, in the reading thread."""
+    """Interface of a hash over the uncompressed bytes; called in the reading thread."""
 
     def update(self, data: memoryview) -> None:
         """Take the next bytes of the running file."""
@@ -203,7 +203,7 @@ class Digest(Protocol):
 
 
 class FileDigest:
-    """Hashes each file by itself."""
+    """Hashes each file separately."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
@@ -220,11 +220,11 @@ class FileDigest:
 
 
 class _Reading:
-    """A file that the thread reads.
+    """State of a file that the thread reads.
 
-    start: once its first bytes told what it is.
-    file_bytes: in buffers that were handed on.
-    failure: of the system, which ended it.
+    start: set once its first bytes identify it.
+    file_bytes: in delivered buffers.
+    failure: the OSError that ended it.
     is_last: nothing more is read.
     """
 
@@ -238,7 +238,7 @@ class _Reading:
         self.is_last = False
 
     def is_more_there(self, size: int) -> bool:
-        """Whether bytes, or the end, come soon enough to wait for them.
+        """Whether bytes, or the end of the file, arrive soon enough to wait for them.
 
         Args:
             size: bytes in the buffer that is filled.
@@ -253,7 +253,7 @@ class _Reading:
         return self._until > now and self._source.has_more(min(_PAUSE_SECONDS, self._until - now))
 
     def read(self, view: memoryview, size: int) -> int:
-        """Read some bytes behind those that view holds; returns how many it holds then."""
+        """Append some bytes to those in view; return how many it has then."""
         try:
             count = self._source.read_into(view[size : size + _PIECE_BYTES])
         except OSError as error:
@@ -268,14 +268,13 @@ class _Reading:
 class ChainReader:
     """Reads files in order as one chain of bytes. Iterate it once, inside a `with` block.
 
-    problems: inputs that are missing, cut or damaged, in order; complete when the iteration is
-        over.
-    files_read: how many gave bytes.
-    stored_bytes: bytes of the files taken so far, as they are stored (for progress).
+    problems: inputs that are missing, cut or damaged, in order; complete after the iteration.
+    files_read: number of files with bytes.
+    stored_bytes: bytes read so far, as stored (for progress).
 
     Args:
         paths: files, "-" is standard input.
-        digest: told the bytes of files that are read; by default each file is hashed by itself.
+        digest: hashes the bytes; by default each file is hashed separately.
     """
 
     def __init__(self, paths: Iterable[str], digest: Digest | None = None) -> None:
@@ -294,7 +293,7 @@ class ChainReader:
 
     @property
     def total_bytes(self) -> int | None:
-        """What stored_bytes will be at the end; None if that cannot be known, as with a pipe."""
+        """Return the final stored_bytes; None if unknown, as for a pipe."""
         try:
             sizes = [locations.state_of(path).size for path in self._paths if is_file(path)]
         except OSError:
@@ -382,10 +381,10 @@ class ChainReader:
             source.close()
 
     def _read_source(self, path: str, source: InputBytes) -> None:
-        """Fill buffers from one file; the first bytes decide whether it is read at all.
+        """Fill buffers from one file; its first bytes decide whether it is read.
 
-        No buffer crosses a multiple of READ_BUFFER_BYTES, and reading ends at one if it is enough:
-        what is read of a file does not depend on how its bytes come.
+        No buffer crosses a multiple of READ_BUFFER_BYTES, and with `is_enough` reading ends at one:
+        so the bytes read do not depend on the timing of their arrival.
         """
         file = _Reading(source, self._digest)
         self.stored_bytes += source.stored_bytes

@@ -1,4 +1,4 @@
-"""What the user named: files, directories, patterns, standard input, to a list of files."""
+"""Expands a user's inputs (files, directories, patterns, standard input) to a list of files."""
 
 import os
 import re
@@ -21,22 +21,22 @@ REPORT_MARK: Final = "report.json"
 
 
 class Named(NamedTuple):
-    """A file to look at. is_in_folder: it lies in a folder that the user named."""
+    """A candidate file. is_in_folder: the user named its folder, not the file."""
 
     path: str
     is_in_folder: bool
 
 
 def looks_like_a_capture(path: str) -> bool:
-    """Whether the name says that the file is a capture."""
+    """Whether the file's name is that of a capture."""
     return _CAPTURE_NAME.search(os.path.basename(path)) is not None
 
 
 def no_capture_in(folder: str, paths: Collection[str]) -> FileProblem:
-    """What a folder is that holds files but no capture, and what to type instead.
+    """Return the message about a folder that has files but no capture, with a remedy.
 
     Args:
-        paths: of the files that were looked at.
+        paths: of the files that were checked.
     """
     is_stored_lake = os.path.join(folder, _LOG_MARK) in paths
     if is_stored_lake or os.path.isdir(os.path.join(folder, LAKE_MARK)):
@@ -62,10 +62,11 @@ def no_capture_in(folder: str, paths: Collection[str]) -> FileProblem:
 
 
 def expand(inputs: Iterable[str]) -> tuple[list[Named], list[FileProblem]]:
-    """Files behind the inputs, each once, however often and by whatever name it was given.
+    """Expand inputs to files, each once even if it has several names.
 
     Returns:
-        The files in the order given (in directories and patterns by path), and what names nothing.
+        The files in the order given (in directories and patterns by path), and the inputs that
+        match nothing.
     """
     files: list[Named] = []
     problems: list[FileProblem] = []

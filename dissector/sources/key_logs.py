@@ -1,4 +1,4 @@
-"""Key logs of TLS from files: that of an option, or that which the environment names."""
+"""Reads TLS key logs from the file of an option or of the environment variable."""
 
 import os
 import stat
@@ -20,7 +20,7 @@ _READ_BYTES: Final = 1 << 24
 
 
 def path_of(options: Options) -> str | None:
-    """The key log that options name, else the one that the environment names, if that is there."""
+    """Return the key log of the options, else the environment's if that file exists."""
     if options.keylog is not None:
         return options.keylog
     named = os.environ.get(VARIABLE)
@@ -33,7 +33,7 @@ def _unreadable(path: str, error: OSError) -> InputError:
 
 
 def _needed() -> None:
-    """See to it that records can be opened.
+    """Check that the library for decryption is installed.
 
     Raises:
         DependencyError: the library is missing.
@@ -44,7 +44,7 @@ def _needed() -> None:
 
 @lru_cache(maxsize=1)
 def _loaded(path: str, size: int, changed_ns: int) -> KeyLog:
-    """A key log; size and time of change tell whether it is still the same."""
+    """Read a key log; cached as long as its size and mtime do not change."""
     keys = KeyLog()
     with open(path, "rb") as file:
         left = limits.MAX_KEY_LOG_BYTES
@@ -56,11 +56,11 @@ def _loaded(path: str, size: int, changed_ns: int) -> KeyLog:
 
 
 def keys_of(options: Options) -> KeyLog | None:
-    """The key log of a run, read once; None if there is none.
+    """Return the key log of a run, read once; None if there is none.
 
     Raises:
         InputError: it cannot be read.
-        DependencyError: what decrypts is not installed.
+        DependencyError: the library for decryption is not installed.
     """
     path = path_of(options)
     if path is None:
@@ -74,7 +74,7 @@ def keys_of(options: Options) -> KeyLog | None:
 
 
 class FollowedKeyLog:
-    """A key log that grows while packets come, as that of a client that runs.
+    """A key log that a running client extends while packets arrive.
 
     keys: the secrets so far.
 
@@ -95,7 +95,7 @@ class FollowedKeyLog:
 
     @classmethod
     def of(cls, options: Options) -> "FollowedKeyLog | None":
-        """The one of a run; None if there is none."""
+        """Return the key log of a run; None if there is none."""
         path = path_of(options)
         return None if path is None else cls(path)
 
@@ -108,7 +108,7 @@ class FollowedKeyLog:
             self.keys.add(part, is_whole=False)
 
     def read(self) -> None:
-        """Take what was written since; a file that is gone or shorter is begun anew when there."""
+        """Read the lines added since; a removed or shortened file is read from its start."""
         try:
             if self._file is None or os.stat(self._path).st_size < self._file.tell():
                 self.close()
@@ -119,14 +119,14 @@ class FollowedKeyLog:
             self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
 
 def key_lines(capture: bytearray, options: Options, others: Iterable[bytes] = ()) -> str:
-    """The lines of the key log that open connections of a capture in memory.
+    """Return the lines of the key log that decrypt connections of a capture in memory.
 
     Args:
         others: further key logs.
@@ -148,7 +148,7 @@ def key_lines(capture: bytearray, options: Options, others: Iterable[bytes] = ()
 
 
 def complaints(options: Options) -> list[str]:
-    """What a user should know of the key log, each in one sentence.
+    """Return sentences about problems of the key log.
 
     Raises:
         InputError: it cannot be read.

@@ -1,4 +1,4 @@
-"""Where input files lie: on this machine, or in a store. Whoever reads captures asks here."""
+"""File access for all readers of captures, on this machine or in a store."""
 
 import glob
 import io
@@ -15,7 +15,7 @@ _MAGIC: Final = re.compile(r"[*?[]")
 
 
 def open_raw(path: str) -> IO[bytes]:
-    """A file that is read without a buffer of its own.
+    """Open a file without buffering.
 
     Raises:
         OSError: it cannot be opened.
@@ -29,7 +29,7 @@ def open_raw(path: str) -> IO[bytes]:
 
 
 def open_seekable(path: str) -> IO[bytes]:
-    """A file that is read here and there, with a buffer.
+    """Open a file with buffering, for random access.
 
     Raises:
         OSError: it cannot be opened.
@@ -38,22 +38,22 @@ def open_seekable(path: str) -> IO[bytes]:
 
 
 def is_regular(path: str) -> bool:
-    """Whether a path names a file that is there as a whole, and can be read twice."""
+    """Whether a path is a regular file or stored object, which can be read twice."""
     return is_stored(path) or os.path.isfile(path)
 
 
 class State(NamedTuple):
-    """size: bytes, as they are stored. changed_s: seconds since 1970."""
+    """size: bytes as stored. changed_s: modification time, seconds since 1970."""
 
     size: int
     changed_s: float
 
 
 def state_of(path: str) -> State:
-    """How large a file is, and when that changed.
+    """Return size and modification time of a file.
 
     Raises:
-        OSError: it is not there.
+        OSError: it is missing.
     """
     if is_stored(path):
         entry = entry_of(path)
@@ -63,10 +63,10 @@ def state_of(path: str) -> State:
 
 
 def identity_of(path: str) -> tuple[int, int] | str:
-    """What two names of one file have in common.
+    """Return an identity that is equal for all names of one file.
 
     Raises:
-        OSError: it is not there.
+        OSError: it is missing.
     """
     if is_stored(path):
         return entry_of(path).path
@@ -75,18 +75,18 @@ def identity_of(path: str) -> tuple[int, int] | str:
 
 
 def folder_of(path: str) -> str:
-    """The folder that a file lies in, the same text for all its files."""
+    """Return the folder of a file; the text is equal for all files in it."""
     return os.path.dirname(path if is_stored(path) else os.path.realpath(path))
 
 
 def absolute(path: str) -> str:
-    """A path as processes in other folders find it."""
+    """Return a path that is valid for processes in other folders."""
     return path if is_stored(path) else os.path.abspath(path)
 
 
 def matches(text: str) -> list[str]:
-    """The files and folders that a pattern stands for; what is there under this very name, or is no
-    pattern, is itself.
+    """Return the files and folders that match a pattern; an existing path, or one without pattern
+    characters, is returned itself.
 
     Raises:
         OSError: the store that it names does not answer.
@@ -109,8 +109,8 @@ def _matches_in_store(address: Address) -> list[str]:
 
 
 def _fits(names: Sequence[str], parts: Sequence[str]) -> bool:
-    """Whether a name fits a pattern, both cut at slashes, as on a disk: what is hidden fits only
-    what begins with a dot, and two stars are folders at any depth."""
+    """Whether a name matches a pattern, both split at slashes, as on a disk: hidden names match
+    only patterns that begin with a dot, and `**` matches folders at any depth."""
     if not names or not parts:
         return not names and not parts
     is_shown = not names[0].startswith(".")
@@ -123,7 +123,7 @@ def _fits(names: Sequence[str], parts: Sequence[str]) -> bool:
 
 
 def files_in(path: str) -> list[str] | None:
-    """Files below a folder in the order of their paths, hidden ones left out; None if it is none.
+    """Return the files below a folder by path, without hidden ones; None if it is no folder.
 
     Raises:
         OSError: the store that it names does not answer.
@@ -140,7 +140,7 @@ def files_in(path: str) -> list[str] | None:
 
 
 def _files_in_store(path: str) -> list[str] | None:
-    """An address is a folder where it ends so, or no object has its name and others lie below."""
+    """Treat an address as a folder if it ends in a slash, or if only longer names exist."""
     if not path.endswith("/") and parsed(path).name:
         try:
             entry_of(path, is_fresh=True)

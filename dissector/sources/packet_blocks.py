@@ -1,4 +1,4 @@
-"""The packets of a chain of files, block by block, for second passes, and their writer."""
+"""Reads the packets of a chain of files block by block, for second passes, and writes them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, Final, NamedTuple
@@ -25,11 +25,11 @@ _OUT_BYTES: Final = max(1 << 22, MAX_RECORD_BYTES + 64)
 class PacketBlock(NamedTuple):
     """Packets of a buffer: their bytes, columns and segments, valid until the next block.
 
-    data: holds the packets.
-    rows: how many.
-    first_packet: number of the first in the capture.
+    data: the bytes of the packets.
+    rows: number of packets.
+    first_packet: packet number of row 0 in the capture.
     segments: segment_count rows.
-    reasons: as PacketReader has them.
+    reasons: as in PacketReader.
     assembled: rebuilt bytes.
     """
 
@@ -69,7 +69,7 @@ def packet_blocks(
 def blocks_of_bytes(
     data: ByteArray, progress: Progress | None = None, fragments: Fragments | None = None
 ) -> Iterator[PacketBlock]:
-    """The same of one file in memory; blocks are in it, so that it can be changed in place."""
+    """Read one file in memory; blocks are views of it, so that it can be changed in place."""
     reader = CaptureReader()
     reader.start_file()
     buffer = Buffer(data, 0, len(data), True)
@@ -101,9 +101,9 @@ class PacketWriter:
     """Writes packets of blocks as pcapng, by `packet` or by `whole`.
 
     Args:
-        has_names, has_comments: keep what is said of interfaces.
+        has_names, has_comments: keep those of interfaces.
 
-    packets: how many were written.
+    packets: number of packets written.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class PacketWriter:
         sink.write(section_block("", "pulsar-dissector"))
 
     def packet(self, block: PacketBlock, row: int, comments: Sequence[str]) -> None:
-        """Write one; an interface is described when its first packet comes."""
+        """Write one packet, after its interface's description if it is the first."""
         packets = block.packets
         interface, start = int(packets.interface[row]), int(packets.offset[row])
         self._describe(block.reader, interface)
@@ -142,7 +142,7 @@ class PacketWriter:
         self.packets += block.rows
 
     def finish(self) -> None:
-        """Write what is known of interfaces behind the packets of `whole`."""
+        """Write the remaining interface blocks after the packets of `whole`."""
         if self._reader is not None:
             self._describe_all(self._reader)
             for interface, count in sorted(self._reader.interfaces.dropped().items()):

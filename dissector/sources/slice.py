@@ -1,8 +1,7 @@
-"""Packets behind chosen frames, written to a capture file of their own by a second pass.
+"""Writes the packets of chosen frames to a capture file, in a second pass.
 
-A frame's packets are those of its connection and direction, with payload, from the packet that
-brought its first byte to the one that completed it. Their bytes, times and wire lengths stay as
-they were.
+A frame's packets are those of its connection and direction, with payload, from the packet of its
+first byte to the one that completed it. Their bytes, times and wire lengths do not change.
 """
 
 from typing import BinaryIO, Final, NamedTuple
@@ -23,15 +22,15 @@ _SYN_ACK: Final = 18
 
 
 def flows_of(client: Endpoint, broker: Endpoint, direction: str = "") -> tuple[FlowKey, ...]:
-    """The flow of a connection in a direction; both where that is not known."""
+    """Return the flow of a connection in a direction; both flows if that is unknown."""
     to_broker = FlowKey.between(client, broker)
     flows = dict(zip(BOTH_DIRECTIONS, (to_broker, to_broker.mirrored()), strict=True))
     return (flows[direction],) if direction in flows else tuple(flows.values())
 
 
 class FlowSpan(NamedTuple):
-    """A time in which packets of a flow are wanted, also those without payload; is_flagged: of them
-    those that open or close a connection, the acknowledgement of the SYN-ACK too."""
+    """A time span of a flow whose packets are selected, also those without payload; is_flagged:
+    only packets that open or close a connection, and the acknowledgement of the SYN-ACK."""
 
     flow: FlowKey
     first_ns: int
@@ -40,10 +39,10 @@ class FlowSpan(NamedTuple):
 
 
 class PacketSelection:
-    """Ranges of packet numbers per direction of a connection, and spans of time.
+    """Ranges of packet numbers per direction of a connection, and time spans.
 
-    taken: numbers of the packets that were written, in their order.
-    key_logs: secrets that stand in the capture beside its packets.
+    taken: numbers of the written packets, in order.
+    key_logs: secrets from the capture's own blocks.
     """
 
     def __init__(self) -> None:
@@ -56,12 +55,12 @@ class PacketSelection:
         self._answered: set[FlowSpan] = set()  # whose SYN is, and nothing came since
 
     def add(self, flow: FlowKey, first_packet: int, last_packet: int) -> None:
-        """Want the packets of a frame."""
+        """Select the packets of a frame."""
         self._firsts.setdefault(flow, []).append(first_packet)
         self._lasts.setdefault(flow, []).append(last_packet)
 
     def merge(self) -> None:
-        """Order the ranges and join those that overlap; call it once, when all are added."""
+        """Sort the ranges and merge overlapping ones; call it once, after all are added."""
         for flow, firsts in self._firsts.items():
             first = np.array(firsts, np.int64)
             order = np.argsort(first, kind="stable")
@@ -72,7 +71,7 @@ class PacketSelection:
             self._merged[flow] = (first[begins], last[ends])
 
     def rows(self, segments: SegmentColumns, count: int) -> Int64Array:
-        """Which of the first `count` segments are wanted."""
+        """Return which of the first `count` segments are selected."""
         chosen = np.zeros(count, bool)
         if count:
             low, high = int(segments.packet[0]), int(segments.packet[count - 1])
@@ -89,8 +88,8 @@ class PacketSelection:
         return np.flatnonzero(chosen)
 
     def _acknowledging(self, segments: SegmentColumns, count: int, span: FlowSpan) -> Int64Array:
-        """The packets of a flow that follow a SYN-ACK of its peer: they end a handshake, and its
-        round trip, also where they bring data."""
+        """Return the packets of a flow that follow a SYN-ACK of its peer: they end the handshake
+        and its round trip, even if they carry data."""
         flags = segments.flags[:count]
         is_answer = _in_span(segments, count, span._replace(flow=span.flow.mirrored()))
         answers = np.flatnonzero(is_answer & (flags & _SYN_ACK == _SYN_ACK))
@@ -117,7 +116,7 @@ def _in_span(segments: SegmentColumns, count: int, span: FlowSpan) -> np.ndarray
 
 
 def of_flow(segments: SegmentColumns, count: int, flow: FlowKey) -> npt.NDArray[np.bool_]:
-    """Which of the first `count` segments are of a flow, bool[count]."""
+    """Return which of the first `count` segments are of a flow, bool[count]."""
     matches = np.ones(count, np.bool_)
     for name, value in flow._asdict().items():
         matches &= getattr(segments, name)[:count] == value
@@ -125,7 +124,7 @@ def of_flow(segments: SegmentColumns, count: int, flow: FlowKey) -> npt.NDArray[
 
 
 def _within(packets: Int64Array, first: Int64Array, last: Int64Array) -> np.ndarray:
-    """Which packet numbers lie in one of the ranges."""
+    """Return which packet numbers are in one of the ranges."""
     index = np.searchsorted(first, packets, side="right") - 1
     inside = packets <= last[np.maximum(index, 0)]
     return np.asarray(inside & (index >= 0))
@@ -138,13 +137,13 @@ def write_slice(
     has_comments: bool = True,
     progress: Progress | None = None,
 ) -> int:
-    """Write the wanted packets of a capture as pcapng; each says its number in the original.
+    """Write the selected packets of a capture as pcapng; a comment has the original number.
 
     Args:
         has_comments: keep those of the original's packets and interfaces.
 
     Returns:
-        How many packets were written.
+        The number of packets written.
     """
     wanted.merge()
     writer = PacketWriter(sink, has_names=True, has_comments=has_comments)

@@ -1,1 +1,1 @@
-"""Stores: where files lie that have an address (`s3://bucket/name`) in the place of a path."""
+"""Access to object stores and HDFS, whose files have addresses (`s3://bucket/name`)."""

@@ -1,6 +1,6 @@
-"""Addresses of files in stores, such as s3://bucket/folder/name; names are taken as they are.
+"""Parses addresses of files in stores, such as s3://bucket/folder/name; names are not decoded.
 
-Which server is behind an address the environment says, as it does to the provider's own tools.
+Environment variables name the server of an address, as for the provider's own tools.
 """
 
 import os
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from dissector.errors import UsageError
 
-# What users and other tools write, and what it is.
+# Schemes that users and other tools write, and our name of each.
 _SCHEMES: Final = {
     "s3": "s3",
     "s3a": "s3",
@@ -20,7 +20,7 @@ _SCHEMES: Final = {
     "abfss": "abfss",
     "hdfs": "hdfs",
 }
-# Of these the part in front of the first slash is a bucket or container, never a port or a user.
+# Schemes whose authority is a bucket or container, without port or user.
 _BUCKETS: Final = ("s3", "gs", "az")
 _STORED: Final = tuple(f"{scheme}://" for scheme in dict.fromkeys(_SCHEMES.values()))
 _ADDRESS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)/?(.*)", re.DOTALL)
@@ -35,7 +35,7 @@ KNOWN: Final = "s3://, gs://, az://, abfss://, hdfs://"
 
 
 class Address(NamedTuple):
-    """scheme: as `parsed` gives it. authority: bucket, container, or host and port.
+    """scheme: one of our names. authority: bucket, container, or host and port.
 
     name: of the object, or the path on the file system without its first slash.
     """
@@ -46,7 +46,7 @@ class Address(NamedTuple):
 
     @property
     def root(self) -> str:
-        """The store that it lies in."""
+        """Address of the store, without the name."""
         return f"{self.scheme}://{self.authority}"
 
     def __str__(self) -> str:
@@ -54,21 +54,21 @@ class Address(NamedTuple):
 
 
 def is_stored(path: str) -> bool:
-    """Whether a path of an input, as the command line gives it, is the address of a store."""
+    """Whether an input path of the command line is an address in a store."""
     return path.startswith(_STORED)
 
 
 def has_known_scheme(text: str) -> bool:
-    """Whether what a user wrote begins as an address of a store that is known."""
+    """Whether a text begins with the scheme of a supported store."""
     match = _ADDRESS.match(text)
     return match is not None and match[1].lower() in _SCHEMES
 
 
 def parsed(text: str) -> Address:
-    """An address with a known scheme.
+    """Parse an address with a supported scheme.
 
     Raises:
-        UsageError: it names no bucket, or holds what may be a secret.
+        UsageError: the address lacks a bucket, or may contain a secret.
     """
     match = _ADDRESS.fullmatch(text)
     scheme = _SCHEMES.get(match[1].lower()) if match is not None else None
@@ -89,15 +89,15 @@ def parsed(text: str) -> Address:
 
 
 def server_of(address: Address) -> str:
-    """What the environment says of the server behind an address, no secret: the same address may
-    name another bucket tomorrow."""
+    """Return the environment's settings of the server of an address, without secrets: with other
+    settings the same address may name another bucket."""
     names = _SERVERS[address.scheme]
     return "\n".join(f"{name}={os.environ[name]}" for name in names if os.environ.get(name))
 
 
 def s3_server() -> tuple[str | None, str | None]:
-    """The address of the server of S3 and its region as the environment names them; None: that of
-    AWS, and the one that is found."""
+    """Return endpoint and region of S3 from the environment; None: AWS's own endpoint, and the
+    region that the library detects."""
     endpoint = next(filter(None, map(os.environ.get, _SERVERS["s3"])), None)
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     return endpoint, region or ("us-east-1" if endpoint else None)

@@ -1,4 +1,4 @@
-"""HDFS, by hdfs-native; it takes HADOOP_CONF_DIR or HADOOP_HOME from the environment."""
+"""HDFS, by hdfs-native, which reads HADOOP_CONF_DIR or HADOOP_HOME from the environment."""
 
 import errno
 import secrets
@@ -11,7 +11,7 @@ from hdfs_native import Client
 from dissector.limits import STORE_ATTEMPTS, STORE_RANGE_BYTES
 from dissector.storage.store import Entry, other_size
 
-# Its own 15 attempts wait for minutes.
+# The default of 15 attempts waits for minutes.
 _ATTEMPTS: Final = {
     "dfs.client.failover.max.attempts": str(STORE_ATTEMPTS),
     "dfs.client.failover.sleep.max.millis": "2000",
@@ -19,7 +19,7 @@ _ATTEMPTS: Final = {
 
 
 class HadoopStore:
-    """The file system of a cluster; `stores.Store` says what its methods do."""
+    """The file system of a cluster; `store.Store` documents the methods."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -63,7 +63,7 @@ class HadoopStore:
             return bytes(self._client.read(f"/{name}").read())
 
     def put_new(self, name: str, data: bytes) -> bool:
-        """A file is seen while it is written, and one that is renamed only whole."""
+        """Writes under another name first: HDFS shows partly written files; rename is atomic."""
         folder, _, last = name.rpartition("/")
         written = f"/{folder}/.{last}.{secrets.token_hex(6)}"
         with _errors():
@@ -104,7 +104,7 @@ class HadoopStore:
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """What the library raises, as errors of the system."""
+    """Convert the library's exceptions to OSError."""
     try:
         yield
     except FileNotFoundError:

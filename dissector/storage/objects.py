@@ -1,7 +1,7 @@
 """Object stores (S3, Google Cloud Storage, Azure), by obstore.
 
-Credentials and endpoints are those that the provider's own tools take from the environment; the
-profile of an AWS configuration file is asked of boto3, where that is installed.
+Credentials and endpoints come from the environment variables of the provider's own tools; boto3, if
+installed, reads the profile of an AWS configuration file.
 """
 
 import errno
@@ -38,7 +38,7 @@ _CREDENTIALS: Final = {
 
 
 class ObjectsStore:
-    """A bucket or container; `stores.Store` says what its methods do."""
+    """A bucket or container; `store.Store` documents the methods."""
 
     def __init__(self, scheme: str, root: str) -> None:
         self._root = root
@@ -114,7 +114,7 @@ class ObjectsStore:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """What the library raises, as errors of the system; its texts hold whole answers."""
+        """Convert the library's exceptions to OSError, without the responses that they quote."""
         try:
             yield
         except FileNotFoundError as error:
@@ -139,18 +139,18 @@ class ObjectsStore:
 
 
 def _status(text: str) -> str:
-    """The status of an answer that a library's text quotes, empty where it quotes none."""
+    """Return the HTTP status in a library's error text; empty if there is none."""
     status = _STATUS.search(text)
     return status[1] if status is not None else ""
 
 
 def _no_bucket() -> OSError:
-    """Not that a file is missing: nothing can be there."""
+    """Return the error of a missing bucket, which differs from that of a missing file."""
     return OSError(errno.ENXIO, "there is no such bucket")
 
 
 def _brief(error: Exception) -> str:
-    """What a library's text says, without the answer that it quotes."""
+    """Summarize a library's error text, without the response that it quotes."""
     text = str(error).partition("\n\nDebug")[0]
     code, status = _CODE.search(text), _STATUS.search(text)
     if code is not None:
@@ -163,7 +163,7 @@ def _brief(error: Exception) -> str:
 
 
 def _profile() -> Any:
-    """What asks the configuration files of AWS for credentials.
+    """Return a provider of credentials from the AWS configuration files.
 
     Raises:
         UsageError: boto3, which reads them, is not installed.

@@ -1,15 +1,15 @@
-"""Notice of bytes that come from a store: the command line shows how far it is."""
+"""Reports the progress of fetching from a store to the command line."""
 
 from collections.abc import Callable
 
-# Takes the bytes that are here, of how many, and from where; they are equal when it is over.
+# Called with bytes fetched, total bytes, and the address; both numbers are equal at the end.
 Listener = Callable[[int, int, str], None]
 
 _listeners: list[Listener] = []  # one for the whole process, or none
 
 
 def listen(listener: Listener | None) -> None:
-    """Call this listener from now on, in the place of the one before; None: nobody."""
+    """Replace the listener; None removes it."""
     _listeners[:] = [listener] if listener else []
 
 

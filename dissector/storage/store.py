@@ -1,4 +1,4 @@
-"""What a store can do, and what it says of a file."""
+"""The interface of a store, and its description of a file."""
 
 import errno
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 class Entry(NamedTuple):
     """A file in a store. path: its address. changed_s: seconds since 1970.
 
-    version: what another one of the same name does not have; None if the store says none.
+    version: unique among versions of the same name; None if unknown.
     """
 
     path: str
@@ -18,40 +18,40 @@ class Entry(NamedTuple):
 
 
 def other_size() -> OSError:
-    """What is raised where a file has another size than its entry says."""
+    """Return the error of a file whose size differs from its entry."""
     return OSError(errno.ESTALE, "it has another size")
 
 
 class Store(Protocol):
     """A bucket, a container, or a file system of a cluster.
 
-    Methods raise OSError, FileNotFoundError where nothing has that name; `strerror` says why in a
-    few words, and holds no more of an answer than its status.
+    Methods raise OSError, FileNotFoundError if the name does not exist; `strerror` is a short
+    reason, and quotes no more of a response than its status.
     """
 
     def entry(self, name: str) -> Entry:
-        """The file of a name."""
+        """Return the entry of a file."""
 
     def entries(self, folder: str) -> Iterator[Entry]:
-        """All files below a folder (no slash at its end; empty is all), in no order."""
+        """Yield all files below a folder (no trailing slash; empty for all), unordered."""
 
     def read(self, entry: Entry, start: int, end: int) -> bytes:
-        """Bytes [start, end) of a file, of the version that the entry says if it says one; end is
-        within it."""
+        """Read bytes [start, end) of a file, in the entry's version if it has one; end is at most
+        the size."""
 
     def look(self, entry: Entry, start: int, end: int) -> tuple[Entry, bytes]:
-        """Bytes [start, end) of a file, and which version that is. errno is ESTALE where the file
-        has another size than the entry, or is of another version."""
+        """Read as `read`; return the entry with the version read, and the bytes. errno is ESTALE if
+        the file's size or version differs from the entry's."""
 
     def load(self, name: str) -> bytes:
-        """A small file, whole, as it is now."""
+        """Read the current version of a small file whole."""
 
     def put_new(self, name: str, data: bytes) -> bool:
-        """Write a file whole, if none has its name; whether it was written. Where this raises, it
-        may have been written all the same, or may be later."""
+        """Create a file atomically; return False if the name exists. After an exception the file
+        may exist nevertheless, now or later."""
 
     def upload(self, name: str, path: str) -> None:
-        """Write a file of this machine under a name that no other has."""
+        """Upload a local file under an unused name."""
 
     def delete(self, names: Sequence[str]) -> None:
-        """Remove files; those that are not there are none."""
+        """Delete files; missing ones are ignored."""

@@ -1,4 +1,4 @@
-"""Which store an address lies in, and which version of a file a run reads."""
+"""Opens the store of an address; fixes the version of each file that a run reads."""
 
 from functools import lru_cache
 
@@ -11,7 +11,7 @@ _WITHOUT = "files of this machine are read without"
 
 
 def store_of(address: Address) -> Store:
-    """The store that an address lies in.
+    """Return the store of an address.
 
     Raises:
         DependencyError: the library for it is not installed.
@@ -30,44 +30,44 @@ def _store(scheme: str, root: str) -> Store:
     return ObjectsStore(scheme, root)
 
 
-# What this process looked at once it reads in that version, however often it opens it; of very many
-# files all are forgotten, and asked for again.
+# Entries by address: a process reads each file in the version it saw first. Beyond MAX_SEEN_FILES
+# all are discarded and requested again.
 _seen: dict[str, Entry] = {}
 
 
 def entry_of(path: str, is_fresh: bool = False) -> Entry:
-    """The file at an address, in the version in which this process first saw it.
+    """Return the entry of a file, with the version that this process saw first.
 
     Args:
-        is_fresh: ask again, whatever was seen before.
+        is_fresh: request the current version instead.
 
     Raises:
-        OSError: it is not there, or the store does not answer.
+        OSError: the file is missing, or the store does not answer.
         DependencyError: the library for it is not installed.
     """
     known = None if is_fresh else _seen.get(path)
     if known is not None:
         return known
     address = parsed(path)
-    found = store_of(address).entry(address.name)
-    _remember([found])
-    return found
+    entry = store_of(address).entry(address.name)
+    _remember([entry])
+    return entry
 
 
 def entries_below(path: str) -> list[Entry]:
-    """The files below the address of a folder, by path; they are seen afresh.
+    """Return the current entries of the files below a folder's address, ordered by path.
 
     Raises:
         OSError: the store does not answer.
         DependencyError: the library for it is not installed.
     """
     address = parsed(path)
-    found = sorted(store_of(address).entries(address.name.rstrip("/")))
-    _remember(found)
-    return found
+    entries = sorted(store_of(address).entries(address.name.rstrip("/")))
+    _remember(entries)
+    return entries
 
 
-def _remember(found: list[Entry]) -> None:
+def _remember(entries: list[Entry]) -> None:
     if len(_seen) > MAX_SEEN_FILES:
         _seen.clear()
-    _seen.update((entry.path, entry) for entry in found)
+    _seen.update((entry.path, entry) for entry in entries)

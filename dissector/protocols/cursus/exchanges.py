@@ -196,7 +196,7 @@ class CursusExchanges:
             is_of_client = frames.direction[row] != columns.TO_CLIENT
             if is_of_client and pairing_connections.may_hide_frames(frames, row):
                 # Of a hole that an acknowledgement proves it is told when what is before it came.
-                self._note_hidden(session, int(self._state.counters[pairing_state.COUNT_NOW]))
+                self._note_hidden(session, int(self._state.counters[pairing_state.COUNT_CLOCK]))
 
     def _note_hidden(self, session: int, ns: int) -> None:
         """A request is missing: a commit, of the group that its client named before, or of any.

@@ -88,7 +88,7 @@ def test_codes_become_places_in_order_of_first_use(pages: list[list[int]], names
         found, at = read_hybrid(data, at + 1, len(wanted), data[at])
         assert [order[index] for index in found] == wanted
         assert at == page.size and page.values == len(wanted)
-        assert {order[index] for index in scratch[: page.places]} == {*wanted}
+        assert {order[index] for index in scratch[: page.indices]} == {*wanted}
     assert used[:count].tolist() == order
 
 
