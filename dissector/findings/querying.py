@@ -17,7 +17,7 @@ from dissector.findings.finding import FRAME, PACKET
 from dissector.findings.loading import Rule, incidents_query, load_rules, with_thresholds
 from dissector.protocols import PROTOCOL_NAMES
 from dissector.queries.catalogue import MAY_FAIL, used_views
-from dissector.queries.needed_rows import NOTHING, Any, Need, Rows
+from dissector.queries.needed_rows import NOTHING, AnyOf, Need, TableRows
 from dissector.schemas import SCHEMA_VERSION
 from dissector.schemas.small_tables import NUMBER, TEXT, small_table
 
@@ -63,7 +63,7 @@ def rule_queries() -> Mapping[str, RuleQuery]:
         views = "\n".join(view.query for view in used_views(read))
         whole = f"{_FORM}\n{SCHEMA_VERSION}\n{read}\n{views}"
         digest = hashlib.sha256(whole.encode()).hexdigest()
-        need = Any(tuple(map(Rows, needs, needs.values()))) if needs else NOTHING
+        need = AnyOf(tuple(map(TableRows, needs, needs.values()))) if needs else NOTHING
         queries[f"{MAY_FAIL}{rule.number.lower()}"] = RuleQuery(rule, text, need, digest)
     return queries
 

@@ -1,7 +1,7 @@
--- capture_notices: findings about a capture as a whole, by their sentences
+-- capture_notices: notices about a capture as a whole, by their texts
 -- keys: capture, code, text
 -- sums: notices
--- They are few: one of each kind, or of each kind of packet that is not read.
+-- They are few: one per code, or per kind of packet that is not decoded.
 SELECT
   capture, code, text,
   count(*) AS notices

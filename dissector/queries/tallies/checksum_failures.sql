@@ -1,9 +1,9 @@
 -- checksum_failures: a frame whose checksum does not match, with another copy of its entry
 -- first: 1000 by at_ns, capture, frame_no
--- An entry keeps its checksum from SEND to MESSAGE and over every repetition. So a copy is a
--- publish with the same sequence id, or a publish or delivery of the same ledger and entry, whose
--- checksum is the stored or the computed one. One in another capture has no number there.
-WITH listed AS (
+-- An entry keeps its checksum from SEND to MESSAGE and in every repetition. So a copy is a publish
+-- with the same sequence id, or a publish or delivery of the same ledger and entry, with the stored
+-- or the computed checksum. A copy in another capture has no frame number here.
+WITH first_failures AS (
   SELECT *
   FROM (
     SELECT
@@ -16,36 +16,36 @@ WITH listed AS (
   ) AS numbered
   WHERE place <= 1000
 ),
-wanted AS (
-  SELECT unit, capture, frame_no, first_id, second_id, crc32c_stored AS crc FROM listed
+copy_keys AS (
+  SELECT unit, capture, frame_no, first_id, second_id, crc32c_stored AS crc FROM first_failures
   UNION
-  SELECT unit, capture, frame_no, first_id, second_id, crc32c_computed FROM listed
+  SELECT unit, capture, frame_no, first_id, second_id, crc32c_computed FROM first_failures
 ),
-sent AS (
+matching_sends AS (
   SELECT
     own_capture, crc32c_stored AS crc, sequence_id, ledger_id, entry_id, order_no,
     request_frame_no AS frame_no
   FROM exchanges
   WHERE
     kind = 'publish' AND request_frame_no IS NOT NULL
-    AND crc32c_stored IN (SELECT crc FROM wanted)
+    AND crc32c_stored IN (SELECT crc FROM copy_keys)
 ),
-others AS (
-  SELECT own_capture, crc, sequence_id AS first_id, -1 AS second_id, order_no, frame_no FROM sent
+candidates AS (
+  SELECT own_capture, crc, sequence_id AS first_id, -1 AS second_id, order_no, frame_no FROM matching_sends
   UNION ALL
-  SELECT own_capture, crc, ledger_id, entry_id, order_no, frame_no FROM sent
+  SELECT own_capture, crc, ledger_id, entry_id, order_no, frame_no FROM matching_sends
   UNION ALL
   SELECT own_capture, crc32c_stored, ledger_id, entry_id, order_no, frame_no
   FROM deliveries
-  WHERE checksum = 'ok' AND crc32c_stored IN (SELECT crc FROM wanted)
+  WHERE checksum = 'ok' AND crc32c_stored IN (SELECT crc FROM copy_keys)
 ),
-first_others AS (
+first_candidates AS (
   SELECT
     u.unit, o.*, row_number() OVER (
       PARTITION BY u.unit, o.crc, o.first_id, o.second_id
       ORDER BY o.order_no, o.own_capture, o.frame_no
     ) AS place
-  FROM others AS o
+  FROM candidates AS o
   JOIN units AS u ON u.capture = o.own_capture
   WHERE NOT EXISTS (
     SELECT 1 FROM mismatched_frames AS f
@@ -59,8 +59,8 @@ copies AS (
     row_number() OVER (
       PARTITION BY w.capture, w.frame_no ORDER BY o.order_no, o.crc, o.own_capture, o.frame_no
     ) AS place
-  FROM wanted AS w
-  JOIN first_others AS o
+  FROM copy_keys AS w
+  JOIN first_candidates AS o
     ON o.unit = w.unit AND o.crc = w.crc AND o.first_id = w.first_id
     AND o.second_id = w.second_id AND o.place = 1
 )
@@ -70,7 +70,7 @@ SELECT
   l.entry_id, l.frame_bytes, l.checksum_note, l.crc32c_stored, l.crc32c_computed, l.send_outcome,
   l.send_error_code, l.metadata_bytes, l.payload_bytes, l.verdict, l.evidence_frame_no,
   c.copy_frame_no, c.copy_crc32c
-FROM listed AS l
+FROM first_failures AS l
 LEFT JOIN copies AS c ON c.capture = l.capture AND c.frame_no = l.frame_no AND c.place = 1
 LEFT JOIN late_producers AS p
   ON p.capture = l.capture AND p.connection_id = l.connection_id
