@@ -18,8 +18,7 @@ header of a query that lists rows gives their order and the number of rows that 
     -- of: kind
 
 `of` names the columns that partition the ranking: each of their values has its own first rows.
-Nulls sort last. An aggregation with `first` returns all rows of each capture; only merged rows are
-cut.
+Nulls sort last. An aggregation with `first` cuts only merged rows, not those of one capture.
 """
 
 import hashlib

@@ -73,8 +73,7 @@ def connect() -> "duckdb.DuckDBPyConnection":
         import duckdb
     except ImportError as error:
         raise DependencyError("duckdb is missing: pip install duckdb") from error
-    # `execute` copies a result once more than a relation does, but a relation binds the query
-    # twice.
+    # `execute` copies a result once more than a relation, but a relation binds the query twice.
     warnings.filterwarnings("ignore", message="Arrow output on a DB-API result")
     connection = duckdb.connect(config={"allow_community_extensions": "false"})
     connection.execute("SET autoinstall_known_extensions = false")
@@ -189,8 +188,7 @@ class DuckdbEngine:
         return f"lake_{table}"
 
     def parquet_table(self, name: str, paths: Sequence[str], schema: "pa.Schema") -> None:
-        """Create a view over Parquet files of this program, which have all columns of the
-        schema."""
+        """Create a view over Parquet files of this program, which have all columns."""
         if not paths:
             from dissector.schemas.small_tables import no_rows
 

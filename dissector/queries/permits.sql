@@ -2,8 +2,7 @@
 -- of a balance depends on the rows around it, so the rows of all times are read; a time range
 -- counts with its part in the selected time.
 -- The rows of a consumer (one incarnation) are in order of their frames; a reset without a frame is
--- last. A consumer is active from its first grant above zero until a reset, if its balance is
--- known.
+-- last. It is active from its first grant above zero until a reset, if its balance is known.
 
 -- closings: a consumer, and the time of the frame that closed it
 SELECT c.capture, c.connection_id, c.consumer_id, c.incarnation, max(micros(f.ts)) AS closed_us
@@ -24,9 +23,8 @@ GROUP BY c.capture, c.connection_id, c.consumer_id, c.incarnation;
 
 -- permit_consumers: a consumer with permits, and a number, by which sorting is faster than by keys
 -- materialized
--- first_grant: the first grant above zero. end_us: the end of the observation, which is the frame
--- that closed the consumer or else its connection's last packet. The names may have been learnt
--- late.
+-- first_grant: the first one above zero. end_us: the end of the observation, the frame that closed
+-- the consumer or else its connection's last packet. The names may have been learnt late.
 SELECT
   row_number() OVER (ORDER BY p.capture, p.connection_id, p.consumer_id, p.incarnation)
     AS consumer_no,

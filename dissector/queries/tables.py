@@ -11,8 +11,7 @@ here are what the catalogue queries, in SQL that all engines run:
   capture; `order_no` orders the rows of a connection;
 - `moved` maps each further (capture, connection_id) of a joined connection to its first one;
 - `legs` has a row per connection and number that rows of frames and acks use, `producer_names` and
-  `consumer_names` the names for all of these; `connections`, `producers`, `consumers` have one
-  each.
+  `consumer_names` the names for all of these; `connections`, `producers`, `consumers` one each.
 """
 
 from collections.abc import Iterator, Mapping
@@ -73,8 +72,7 @@ def columns_of(table: str) -> list[str]:
 
 
 def _further_columns(name: str) -> dict[str, str]:
-    """Columns of a view that its table lacks, with their SQL for rows that joining did not
-    change."""
+    """Columns of a view that its table lacks, with their SQL for rows unchanged by joining."""
     if name in ("producers", "consumers"):
         values = ("r.capture", "r.connection_id", "r.closed_frame_no")
         return dict(zip(CLOSED_AT, values, strict=True))

@@ -1,7 +1,6 @@
 -- carried_clocks: sends of a client by the time from their publish time until they began
--- The rows that a window passes to the next one for `client_clocks`: the least distance, the number
--- of sends within twice of it per bucket, since later windows can only lower it, and the number of
--- others.
+-- The rows that a window passes to the next one for `client_clocks`: the least distance, the sends
+-- within twice of it per bucket, since later windows can only lower it, and the number of others.
 -- is_set_back: 1 for a client whose clock was set back.
 WITH least AS (
   SELECT client_ip, min(distance_ns) AS least_ns
