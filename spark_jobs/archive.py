@@ -1,12 +1,12 @@
-"""Pack the program for workers that have nothing but Python and Spark.
+"""Packs the program for workers that have only Python and Spark.
 
     python -m spark_jobs.archive -o dissector.tar.gz
 
-The archive holds `lib`, this program and the libraries that it needs, compiled parts included, and
-`kernels`, the machine code of its own passes, which would take each worker minutes to compile. It
-fits machines of the same kind: operating system, Python version, processor (on another processor
-the passes are compiled once more, on first use). Spark unpacks it in the folder where an executor
-runs; `settings_of` names the settings that point there.
+The archive has `lib`, this program with its libraries and their compiled parts, and `kernels`, the
+machine code of the kernels, which would take each worker minutes to compile. It fits machines with
+the same operating system and Python version; on another processor type the kernels are compiled on
+first use. Spark unpacks it in the folder where an executor runs; `settings_of` returns the settings
+with these paths.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from dissector.spark.uris import to_send
 
 DISTRIBUTION: Final = "pulsar-dissector"
 PACKAGES: Final = ("dissector", "spark_jobs")
-# The folder in which Spark unpacks the archive, below an executor's own.
+# The folder into which Spark unpacks the archive, inside an executor's folder.
 UNPACKED: Final = "dissector-archive"
 _NOT_NEEDED: Final = frozenset(("__pycache__", "tests", "include"))
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*")
@@ -38,7 +38,7 @@ _OF_TASKS: Final = ("objects", "hdfs", "tls")
 
 
 def settings_of(archive: Path | None) -> dict[str, str]:
-    """Spark's settings that make executors use an archive; none without one."""
+    """The Spark settings that make executors use an archive; empty without one."""
     if archive is None:
         return {}
     return {
@@ -49,8 +49,8 @@ def settings_of(archive: Path | None) -> dict[str, str]:
 
 
 def needed(distribution: str = DISTRIBUTION) -> list[str]:
-    """The distributions that one needs to run, at any depth, not itself; of its extras those that
-    tasks use, where they are installed."""
+    """The distributions that one requires, transitively and without itself; installed extras only
+    if tasks use them."""
     names: set[str] = set()
     waiting = [distribution]
     while waiting:
@@ -65,7 +65,7 @@ def needed(distribution: str = DISTRIBUTION) -> list[str]:
             try:
                 metadata.distribution(name)
             except metadata.PackageNotFoundError:
-                continue  # not wanted on this system, as its marker says
+                continue  # its marker excludes this system
             names.add(name)
             waiting.append(name)
     return sorted(names)
@@ -81,7 +81,7 @@ def _library_files() -> Iterator[tuple[Path, str]]:
 
 
 def _own_files() -> Iterator[tuple[Path, str]]:
-    """This program, as it runs here: a development install names its folder and holds no files."""
+    """The files of this program from its package folder: a development install lists none."""
     import dissector
 
     root = Path(dissector.__file__).resolve().parent.parent
@@ -92,8 +92,8 @@ def _own_files() -> Iterator[tuple[Path, str]]:
 
 
 def _kernels() -> Iterator[tuple[tarfile.TarInfo, bytes]]:
-    """Machine code of the text that runs here; that of older texts, and what others could have
-    written, stays behind. The modes are such that a worker can trust what it unpacks."""
+    """The machine code of the current source; code of older sources, and files that other users
+    could have written, are excluded. File modes let a worker trust the unpacked files."""
     folder, names = kept_list(program_digest())
     for name in ("kernels", f"kernels/{folder.name}"):
         entry = tarfile.TarInfo(name)
@@ -108,14 +108,14 @@ def _kernels() -> Iterator[tuple[tarfile.TarInfo, bytes]]:
 
 
 def write(output: Path, is_compressed: bool | None = None, *, is_forced: bool = False) -> None:
-    """Write the archive, at once or not at all.
+    """Write the archive atomically.
 
     Args:
         is_compressed: None = if its name ends in gz.
-        is_forced: a file that is there is replaced.
+        is_forced: replace an existing file.
 
     Raises:
-        OutputError: it cannot be written, or is there.
+        OutputError: the file cannot be written, or exists.
     """
     is_gzip = output.suffix in (".gz", ".tgz") if is_compressed is None else is_compressed
     target = new_file(output, (), is_forced=is_forced)

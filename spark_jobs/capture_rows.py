@@ -1,4 +1,4 @@
-"""Rows of a table of one capture, as record batches: what a task of Spark reads."""
+"""Reads the rows of a table of one capture as record batches, for a Spark task."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -21,9 +21,9 @@ def rows_of(
     columns: Sequence[str],
     conditions: Sequence["Filter"] = (),
 ) -> Iterator["pa.RecordBatch"]:
-    """The rows of a table of one capture that meet the conditions, some thousand at a time.
+    """Yield the rows of a table of one capture that meet the conditions, in batches.
 
-    Other columns are not gathered. A batch holds what passed of BATCH_ROWS rows.
+    Other columns are not gathered. A batch has the rows that passed out of BATCH_ROWS.
     """
     import pyarrow as pa
 
@@ -78,7 +78,7 @@ def _id_of(chain: Chain, digest: Any) -> str:
 
 
 def capture_of(chain: Chain) -> str:
-    """The id that a lake would give to a capture; reads all of its bytes."""
+    """The id of a capture in a lake; reads all of its bytes."""
     from dissector.capture.reader import CaptureReader
     from dissector.lake.digest import ChainDigest
     from dissector.sources.files import Buffer, ChainReader, FileStart

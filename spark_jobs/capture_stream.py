@@ -1,12 +1,12 @@
-"""Captures that appear in a folder, as a stream of Spark: each file once, when it is complete.
+"""A Spark stream of the captures in folders: each file is read once, when it is complete.
 
-A file is complete when nobody wrote to it for `settled_seconds`, a capture of several files when
-all of them are. Files are known by how they begin, whatever they are called: one that was
-compressed, moved or copied since is not read again, a name that a ring uses again is.
+A file is complete when it was not written for `settled_seconds`, a capture of several files when
+all of these are. A file is identified by its first bytes, not by its name: a compressed, moved or
+copied file is not read again, but a reused name of a ring is.
 
-An offset is {"files": {mark: bytes}}: the marks of all files that were read, and how long they
-were; of one that was compressed, how long its beginning is, below 0. Of files that are gone the
-last `MAX_GONE_FILES` are remembered.
+An offset is {"files": {mark: bytes}}: the marks of all files that were read, and their lengths; for
+a compressed file the negated length of its beginning. The last `MAX_GONE_FILES` deleted files stay
+in the offset.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ _MARK_DIGITS: Final = 16
 
 
 class _Seen(NamedTuple):
-    """A file of the folders as it is now.
+    """The current state of a file.
 
     length: its size, or that of its beginning, below 0, if it is compressed. modified: seconds.
     """
@@ -56,7 +56,7 @@ class _Seen(NamedTuple):
 class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads captures as they become complete, one partition each.
 
-    inputs: folders, patterns, files. columns: of the table, in the order in which they are wanted.
+    inputs: folders, patterns, files. columns: of the table, in the order of the result.
     """
 
     def __init__(self, options: ReadOptions, inputs: Sequence[str], columns: Sequence[str]) -> None:
@@ -64,10 +64,10 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._inputs = list(inputs)
         self._columns = list(columns)
         self._looks: dict[str, tuple[State, Look]] = {}
-        self._until: float | None = None  # with a trigger that ends: no later file is looked at
+        self._until: float | None = None  # with a trigger that ends: later files are ignored
 
     def initialOffset(self) -> Offset:
-        """Nothing was read.
+        """The offset before any file was read.
 
         Raises:
             UsageError: the table has no such column. InputError: an input names nothing.
@@ -80,20 +80,20 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"files": {}}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """As many files as `max_files_per_trigger` says."""
+        """The limit from `max_files_per_trigger`."""
         most = self._options.max_files
         return ReadAllAvailable() if most is None else ReadMaxFiles(most)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is complete by now is all that there is."""
+        """Restrict the stream to files that are complete now."""
         self._until = time.time() - self._options.settled_seconds
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """What was read, and the captures that became complete since.
+        """The offset that adds the captures completed since `start`.
 
         Raises:
             InputError: a file cannot be read, or grew after it was read; with `strict` "false" it
-                is left out.
+                is skipped.
         """
         with in_one_line():
             return self._latest(start, limit)
@@ -102,7 +102,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The captures of the files that are in `end` and not in `start`.
 
         Raises:
-            InputError: one of them is there no more, or grew (not with `strict` "false").
+            InputError: a file was deleted or grew (not with `strict` "false").
         """
         with in_one_line():
             return self._partitions(start, end)
@@ -138,7 +138,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             taken |= {new[path].mark: new[path].length for path in chain.files}
         if not taken:
             return start
-        # A beginning of a file that was read is known from now on, too.
+        # Add the beginning of a file that was read as a further mark.
         for path, other in plan.copies.items():
             if new[other].mark in taken:
                 taken.setdefault(new[path].mark, new[path].length)
@@ -164,7 +164,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(absolute(chain)) for chain in plan.chains]
 
     def _files(self) -> list[_Seen]:
-        """The captures among the files of the inputs, those of a folder that are none left out."""
+        """The captures among the inputs' files; other files in folders are skipped."""
         named, _ = expand(self._inputs)
         files, looks = [], {}
         problems: list[str] = []
@@ -173,7 +173,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 state = state_of(path)
             except OSError:
-                continue  # moved or removed between two looks
+                continue  # moved or removed meanwhile
             if not is_file(path):
                 problems.append(no_file(path))
                 continue
@@ -193,7 +193,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _raise_for_growth(self, here: Sequence[_Seen], known: dict[str, int]) -> None:
         if not self._options.is_strict:
             return
-        # The beginning of a short file is all of it, and has another mark when more came.
+        # For a short file the beginning is the whole file, so its mark changes when it grows.
         short = sorted({abs(length) for length in known.values() if abs(length) < BEGIN_BYTES})
         for file in here:
             before = known.get(file.mark)
@@ -211,12 +211,12 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _may_come(path: str) -> bool:
-    """Whether an input without a file may have one later: a folder, a pattern."""
+    """Whether an input without files may have some later: a folder or a pattern."""
     return path.endswith("/") or os.path.isdir(path) or any(letter in path for letter in "*?[")
 
 
 def _mark(seen: Look, begin: bytes) -> str:
-    """What tells a file that begins so from others, whatever it is called and compressed with."""
+    """The mark of a file from its first bytes, independent of name and compression."""
     name = "" if seen.first_ts_ns is not None else os.path.basename(seen.path)
     text = f"{seen.first_ts_ns} {name} ".encode("utf-8", "surrogateescape")
     return hashlib.sha256(text + begin).hexdigest()[:_MARK_DIGITS]

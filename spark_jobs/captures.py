@@ -1,11 +1,11 @@
-"""Captures as a data source of Spark: the rows of any table of the lake, without landing.
+"""A Spark data source for captures: the rows of any table of the lake, without landing.
 
     spark.read.format("pulsar_pcap").option("table", "deliveries").load("captures/*.pcap")
 
-Spark finds the name by itself where this package is installed (`pyspark_pulsar_pcap`). Every
-capture is one partition, and files of a ring are one capture, as `dissector land` has it. The rows
-are those that landing would write, in their order, with the same `capture`; a schema that the
-caller gives chooses columns. A partition holds a few blocks of rows at a time, whatever its size.
+Spark discovers the format if this package is installed (`pyspark_pulsar_pcap`). Every capture is
+one partition, and the files of a ring are one capture, as in `dissector land`. The rows, their
+order and `capture` are those that landing would write; the caller's schema selects columns. A
+partition keeps a few blocks of rows in memory, whatever its size.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -45,7 +45,7 @@ class PulsarPcap(DataSource):
         """All columns of the table.
 
         Raises:
-            UsageError: an option is unknown or has no such value. InputError: no such file.
+            UsageError: an option or its value is invalid. InputError: a file does not exist.
         """
         with in_one_line():
             options = ReadOptions(self.options)
@@ -69,7 +69,7 @@ class PulsarPcap(DataSource):
 
 
 class Capture(InputPartition):
-    """One capture, a partition; its files by their full names."""
+    """A partition: one capture, with absolute paths."""
 
     def __init__(self, chain: Chain | None) -> None:
         super().__init__(chain)
@@ -78,7 +78,7 @@ class Capture(InputPartition):
 class CapturesReader(DataSourceReader):
     """Reads captures, one partition each.
 
-    columns: of the table, in the order in which they are wanted.
+    columns: of the table, in the order of the result.
     """
 
     def __init__(self, options: ReadOptions, inputs: Sequence[str], columns: Sequence[str]) -> None:
@@ -124,9 +124,9 @@ class CapturesReader(DataSourceReader):
 
 
 class ConditionalReader(CapturesReader):
-    """A reader that takes conditions: Spark looks at what they leave."""
+    """A reader that evaluates conditions, so that Spark receives only matching rows."""
 
     def pushFilters(self, filters: list["Filter"]) -> Iterable["Filter"]:
-        """Take what can be judged here; gives back the others."""
+        """Accept the conditions that `conditions` supports; returns the others."""
         self._conditions = list(conditions.taken(self._options.table, filters))
         return [each for each in filters if not any(each is one for one in self._conditions)]

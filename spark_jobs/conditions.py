@@ -1,7 +1,8 @@
-"""Conditions that Spark hands to the data source: rows that they refuse never leave the task.
+"""Evaluates Spark's pushed-down conditions, so that rejected rows never leave the task.
 
-Spark asks only where its setting for filters of Python sources is on, and then in a worker of
-another kind: `are_asked` knows it, since a reader that takes conditions is an error in any other.
+Spark pushes conditions only if its setting for filters of Python sources is on, and only in a
+special planning worker, which `are_asked` detects: in any other, a reader with conditions is an
+error.
 """
 
 import sys
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
 _PLANNER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
-# Of the types whose order and equality are the same for Spark and Arrow.
+# The types with the same order and equality in Spark and Arrow.
 _TYPES: Final = ("bigint", "string", "boolean")
-# Each takes the column and the value that stands beside it.
+# Functions of the column and the value of the condition.
 _COMPARISONS: Final = {
     "EqualTo": "equal",
     "GreaterThan": "greater",
@@ -34,13 +35,13 @@ _PATTERNS: Final = {
 
 
 def are_asked() -> bool:
-    """Whether this process is the one in which Spark asks what conditions a source takes."""
+    """Whether this process is the worker in which Spark pushes conditions down."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return _PLANNER in sys.modules or getattr(main, "name", None) == _PLANNER
 
 
 def taken(table: str, conditions: Sequence["Filter"]) -> Iterator["Filter"]:
-    """Those of the conditions on a table that `mask` knows."""
+    """The conditions on a table that `_mask` supports."""
     kinds = {field.name: field.dataType.simpleString() for field in spark_schema(table).fields}
     for condition in conditions:
         inner = _innermost(condition)
@@ -64,7 +65,7 @@ def chosen(batch: "pa.RecordBatch", conditions: Sequence["Filter"]) -> "pa.Recor
 
 
 def _mask(batch: "pa.RecordBatch", condition: Any) -> "pa.Array":
-    """bool[rows], null where Spark has it null."""
+    """The result of a condition per row, bool[rows], null where Spark's result is null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -79,7 +80,7 @@ def _mask(batch: "pa.RecordBatch", condition: Any) -> "pa.Array":
     if name == "In":
         values = [value for value in condition.value if value is not None]
         found = pc.is_in(column, pa.array(values, column.type))
-        # What is null, and what is in no list that holds a null, is neither in it nor not.
+        # IN is null for a null value, and for a value that is not in a list with a null.
         unknown = pc.invert(found) if len(values) < len(condition.value) else column.is_null()
         return pc.if_else(pc.or_(unknown, column.is_null()), pa.scalar(None, pa.bool_()), found)
     if name in _PATTERNS:
@@ -93,7 +94,7 @@ def _mask(batch: "pa.RecordBatch", condition: Any) -> "pa.Array":
 
 
 def may_hold(chain: Chain, conditions: Sequence["Filter"]) -> bool:
-    """Whether rows of a capture can pass; decided by its name, before a byte of it is read."""
+    """Whether rows of a capture can pass, decided by its file name before reading it."""
     beginning = capture_id(chain.base_name, "")
     for condition in conditions:
         names: Sequence[Any]

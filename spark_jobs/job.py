@@ -1,6 +1,6 @@
-"""What all jobs share: their options, a session, and one report over a lake made with Spark.
+"""The shared part of all jobs: options, session, and a report over a lake on Spark.
 
-A job names the sections that it writes; how they are made is `dissector.report.pipeline`.
+A job names the sections that it writes; `dissector.report.pipeline` computes them.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from dissector.spark import session
 from dissector.spark.engine import SparkEngine
 from dissector.storage.addresses import has_known_scheme
 
-PARTIAL: Final = 3  # the exit code where some captures of the lake cannot be read
+PARTIAL: Final = 3  # the exit code if some captures of the lake cannot be read
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -55,7 +55,7 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 
 def _lake(text: str) -> Path:
-    """A lake; for one in a store, the folder of this machine that stands for it."""
+    """The folder of a lake; for a lake in a store, its local folder."""
     return folder_of(text) if has_known_scheme(text) else Path(local(text))
 
 
@@ -64,7 +64,7 @@ def _log(text: str) -> None:
 
 
 def _log_step(done: int, total: int, what: str) -> None:
-    """A line on a terminal; a log does not need it."""
+    """Print the progress on a terminal only."""
     if sys.stderr.isatty():
         _log(f"{done} of {total} steps done, now {what}")
 
@@ -79,7 +79,7 @@ def main(
     """Run one job from the command line.
 
     Args:
-        argv: its arguments, None for those of the process. has_page: whether it writes the page.
+        argv: arguments, None for those of the process. has_page: whether to write the page.
 
     Returns:
         The exit code.

@@ -1,4 +1,4 @@
-"""Land many captures on a cluster: one stage, one chain of files per task, the largest first.
+"""Lands many captures on a cluster: one stage, one chain of files per task, the largest first.
 
     spark-submit --conf spark.log.level=WARN spark_jobs/land.py INPUT... --lake LAKE
     python -m spark_jobs.land INPUT... --lake LAKE --master spark://host:7077 --archive FILE
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     help="Give workers this archive of the program (spark_jobs.archive makes it).",
 )
 def land(common: Common, landing: LandOptions, master: str | None, archive: Path | None) -> int:
-    """Dissect captures into a lake on a Spark cluster, one capture per task.
+    """Land captures on a Spark cluster, one per task, and print their ids; returns the exit code.
 
-    Prints the id of each capture. Landing the same bytes again changes nothing.
+    Landing the same bytes again changes nothing.
     """
     if common.is_strict:
         raise click.UsageError("--strict lands all captures or none, which tasks on many machines "
@@ -60,7 +60,7 @@ def land(common: Common, landing: LandOptions, master: str | None, archive: Path
     options = common.core_options(**landing.core)
     outcomes: list[Outcome] = []
     is_interrupted = False
-    with writing_to(landing.lake):  # what is wrong with a store is said before anything starts
+    with writing_to(landing.lake):  # reports a problem of the store before anything starts
         mirror.refresh(landing.lake)
     tasks = tasks_of(reading.chains, landing.lake, options, landing.cluster)
     with session.started(master, "dissector-land", settings_of(archive)) as spark:
@@ -72,12 +72,12 @@ def land(common: Common, landing: LandOptions, master: str | None, archive: Path
     note_outcomes(reading, outcomes)
     if mirror.of(landing.lake) is None:
         with open_lake(landing.lake):
-            pass  # clears what a task left that was stopped
+            pass  # removes the leftovers of a stopped task
     return end_landing(reading, outcomes, landing, is_interrupted)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run it; returns the exit code."""
+    """Run the job; returns the exit code."""
     return run(sys.argv[1:] if argv is None else argv, land)
 
 

@@ -1,10 +1,10 @@
-"""Landing as tasks of Spark: one stage, one chain of files per task, the largest first.
+"""Landing as Spark tasks: one stage, one chain of files per task, the largest first.
 
-Each task calls the function that `dissector land` calls. It stages a capture beside the lake, under
-a name of its own, and installs it under the lake's lock; what is there already is left as it is. So
-a task that Spark runs again, or twice at once (`spark.speculation`), changes nothing. Captures and
-the lake lie in folders that all machines see by the same names, or in stores. A capture for a store
-is staged in a folder of the task's machine, and is in the lake by an entry of its log.
+Each task calls the same function as `dissector land`. It stages a capture beside the lake under a
+unique name, and installs it under the lake's lock; an existing capture is left unchanged. So a task
+that Spark repeats or runs twice at once (`spark.speculation`) changes nothing. Captures and the
+lake are in folders that all machines access under the same path, or in stores. A capture for a
+store is staged on the task's machine, and becomes part of the lake by an entry in its log.
 """
 
 import re
@@ -28,13 +28,13 @@ from dissector.spark.uris import absolute
 from dissector.spark.workers import workers_of
 from dissector.storage.addresses import is_stored
 
-_WAIT_SECONDS: Final = 0.2  # between looks at what tasks have sent
-# How Spark names the task that failed once too often, by its number in the stage.
+_WAIT_SECONDS: Final = 0.2  # between checks for results of tasks
+# Spark's message on a task that failed too often, with its number in the stage.
 _FAILED: Final = re.compile(r"\b[Tt]ask (\d+)(?: in stage| \(partition)")
 
 
 class Task(NamedTuple):
-    """What a task needs: number of the chain on the command line, the chain, and where it goes.
+    """One task: the chain's number on the command line, the chain, and its destination.
 
     lake: a folder, or an address.
     """
@@ -46,7 +46,7 @@ class Task(NamedTuple):
     cluster: str | None
 
 
-# The place of a task in its stage, and what came of it: an error is of the lake as a whole.
+# A task's index in its stage, and its outcome; an error concerns the whole lake.
 Result = tuple[int, Outcome | DissectorError]
 
 
@@ -67,14 +67,14 @@ def land_task(task: Task) -> Outcome:
 def tasks_of(
     chains: Sequence[Chain], lake: Path, options: Options, cluster: str | None
 ) -> list[Task]:
-    """One task per chain, the largest first, so that the last one to end is not the longest."""
+    """One task per chain, the largest first, so that the longest task does not start last."""
     order = sorted(range(len(chains)), key=lambda number: (-chains[number].stored_bytes, number))
     name = mirror.shown(lake.absolute())
     return [Task(number, absolute(chains[number]), name, options, cluster) for number in order]
 
 
 class _Results(AccumulatorParam[list[Result]]):
-    """Results of tasks, which Spark takes from each task once, however often it ran."""
+    """An accumulator of results; Spark adds each task's result once, however often it ran."""
 
     def zero(self, value: list[Result]) -> list[Result]:
         return []
@@ -85,10 +85,10 @@ class _Results(AccumulatorParam[list[Result]]):
 
 
 def land_on(spark: SparkSession, tasks: Sequence[Task]) -> Iterator[Outcome]:
-    """Run tasks on a cluster, in one stage; yields outcomes as they come.
+    """Run tasks on a cluster in one stage; yields outcomes as tasks end.
 
-    A task that fails for good, such as for want of memory on its worker, ends the stage. It is an
-    outcome with an error, and takes no other along: a further stage goes on with the rest.
+    A task that fails permanently, for example out of memory, aborts the stage. Its outcome is an
+    error; a further stage runs the remaining tasks.
 
     Raises:
         OutputError: the lake could not be written.
@@ -133,7 +133,7 @@ def _run_stage(
 
 
 def _failed_of(waiting: Sequence[int], error: BaseException | None) -> Collection[int]:
-    """The place of the task that ended a stage; where Spark names none, of all that wait."""
+    """The index of the task that aborted a stage; of all waiting tasks if Spark names none."""
     if error is None:
         return ()
     named = _FAILED.search(str(error))

@@ -1,4 +1,4 @@
-"""What the options of a read of captures say, and its inputs, for tables and streams alike."""
+"""Parses the options and inputs of Spark reads of captures, for tables and streams."""
 
 import json
 import os
@@ -14,10 +14,10 @@ from dissector.protocols import PROTOCOL_NAMES
 from dissector.schemas import TABLES
 from dissector.sources.rings import ChainMode
 
-SETTLED_SECONDS: Final = 60  # without a write, before a file of a stream counts as complete
+SETTLED_SECONDS: Final = 60  # without a write until a stream's file counts as complete
 _PATHS: Final = ("path", "paths")
 _FLAGS: Final = {"true": True, "false": False}
-# Options of the dissection that are not the source's to set.
+# Options of the dissection that the data source does not accept.
 _NOT_HERE: Final = ("decode_as", "follow_connection")
 _OF_STREAMS: Final = ("settled_seconds", "max_files_per_trigger")
 _TEXTS: Final = ("keylog",)
@@ -31,9 +31,9 @@ _CHOICES: Final = {
 
 @contextmanager
 def in_one_line() -> Iterator[None]:
-    """Lets Spark show the text of our errors alone: they say what to do, and a trace hides it.
+    """Makes Spark show only the text of our errors, which says what to do, without a stack trace.
 
-    It asks the environment of this process, which ends with the error where it is one of Spark's.
+    Spark reads an environment variable; its own worker process ends with the error.
     """
     try:
         yield
@@ -43,13 +43,13 @@ def in_one_line() -> Iterator[None]:
 
 
 class ReadOptions:
-    """What the options of a read say: table, chain, cluster, options of the dissection.
+    """The parsed options of a read: table, chain, cluster, options of the dissection.
 
-    settled_seconds, max_files (None: all that are complete): of a stream; of_streams: those of its
-    options that were given.
+    settled_seconds, max_files (None: all complete files): of a stream; of_streams: the given
+    options that only streams have.
 
     Raises:
-        UsageError: one is unknown or has no such value.
+        UsageError: an option or its value is invalid.
     """
 
     def __init__(self, given: Mapping[str, str]) -> None:
@@ -90,7 +90,7 @@ class ReadOptions:
         self.options = Options(**values)
 
     def raise_if_unknown(self, columns: Sequence[str]) -> None:
-        """Refuse a schema with a column that the table has not."""
+        """Refuse a schema with a column that the table lacks."""
         known = {column.name for column in TABLES[self.table].columns}
         if unknown := [name for name in columns if name not in known]:
             raise UsageError(f"the table {self.table} has no column {unknown[0]}")
@@ -101,7 +101,7 @@ def _no_value(name: str, text: str, known: Sequence[str]) -> UsageError:
 
 
 def _value(name: str, text: str, default: Any) -> Any:
-    """The value of an option, of the type that its default has: a flag, a text or a number."""
+    """Parse an option to the type of its default: a flag, a text or a number."""
     if isinstance(default, bool):
         if text.lower() not in _FLAGS:
             raise _no_value(name, text, tuple(_FLAGS))
@@ -123,10 +123,10 @@ def _port(text: str) -> tuple[int, str]:
 
 
 def inputs_of(given: Mapping[str, str]) -> list[str]:
-    """The files, folders and patterns that are to be read.
+    """The files, folders and patterns to read.
 
     Raises:
-        InputError: there is none, or it lies elsewhere.
+        InputError: there is none, or one is not on a local file system.
     """
     listed = json.loads(given["paths"]) if "paths" in given else []
     inputs = [*([given["path"]] if "path" in given else []), *listed]
@@ -136,7 +136,7 @@ def inputs_of(given: Mapping[str, str]) -> list[str]:
 
 
 def _local(text: str) -> str:
-    """An input as the command line gives it; Spark's users write `file:/...` too."""
+    """An input as a local path; Spark's users may write `file:/...`."""
     if text == "-":
         raise InputError("-: only files can be read, not standard input")
     try:
@@ -146,15 +146,15 @@ def _local(text: str) -> str:
 
 
 def no_file(path: str) -> str:
-    """What is wrong with a pipe or a device."""
+    """The error text for a pipe or a device."""
     return f"{path}: no file, and only files can be read again by a task"
 
 
 def raise_for(problems: Iterable[str]) -> None:
-    """Refuse a read for the first of some problems.
+    """Raise the first of some problems.
 
     Raises:
-        InputError: there is one.
+        InputError: there is a problem.
     """
     for text in problems:
         raise InputError(f"{text}; .option('strict', 'false') reads the other captures")

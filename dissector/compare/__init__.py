@@ -1,1 +1,1 @@
-"""Two runs against each other: before and after a change, with verdicts that can be trusted."""
+"""Compares two runs, before and after a change, with statistically tested verdicts."""

@@ -1,17 +1,16 @@
-"""Runs cut into blocks of time that tell nothing about each other, as far as can be seen.
+"""Cuts runs into blocks of time that are nearly independent of each other.
 
-What is measured in one moment is like what is measured in the next: a broker that flushes slows all
-sends for a while, a queue empties slowly, bursts come together. A thousand such values hold less
-than a thousand independent ones, and whoever takes them for that finds changes where there are
-none. So the unit of every test here is a block of consecutive values, long enough that neighbours
-are all but independent.
+Consecutive measurements are correlated: a flushing broker slows all sends for a while, a queue
+drains slowly, bursts cluster. A thousand such values carry less information than a thousand
+independent ones, and a test that ignores this finds changes where there are none. So the unit of
+every test here is a block of consecutive values, long enough to be nearly independent.
 
-How long that is, the values tell. A run is cut into fine groups, whose deviations from the run's
-own mean are correlated with those of the groups behind them; the sum of these correlations is how
-many groups act as one (the integrated autocorrelation time; the window is chosen as A. Sokal does,
-"Monte Carlo methods in statistical mechanics", 1996, section 3). A block is TIMES_APART of these,
-and what blocks that are so short do not show of the variance is added to it.
-Blocks hold equal numbers of values on both sides, so that under equal runs any could be of either.
+The block length is estimated from the values. A run is cut into fine groups, and the deviations of
+groups from the run's mean are correlated with those of later groups; the sum of these correlations
+is the number of groups that act as one (the integrated autocorrelation time; the window is chosen
+as in A. Sokal, "Monte Carlo methods in statistical mechanics", 1996, section 3). A block lasts
+TIMES_APART of these, and the variance that such short blocks do not show is added.
+Both sides have equal blocks, so that in equal runs any block could be of either.
 """
 
 from collections.abc import Sequence
@@ -25,14 +24,14 @@ from dissector.limits import MAX_BLOCK_RATIO
 Floats = npt.NDArray[np.float64]
 BlockIndices = npt.NDArray[np.intp]
 
-# Into how many fine groups a run is cut. What hangs together for long and weakly is lost in the
-# noise of the finest, so that coarser ones are asked, too; the longest blocks count.
+# Numbers of fine groups that a run is cut into. Long and weak correlations are lost in the noise of
+# the finest groups, so coarser ones are tried, too; the longest resulting blocks are used.
 FINE_GROUPS: Final = (512, 128)
-# Correlation times that a block lasts. What neighbours still share is known then well enough to be
-# added to the variance (`BlockCut.excess`); longer blocks would be too few to show anything.
+# Correlation times per block. The remaining correlation of neighbours is then known well enough to
+# be added to the variance (`BlockCut.excess`); longer blocks would be too few for a test.
 TIMES_APART: Final = 2
 WINDOW: Final = 5  # correlation times that are summed over; more would add noise
-# Sizes that a side may be cut into. More blocks than the last add nothing to a test; few sizes let
+# Allowed numbers of blocks per side. More blocks than the last do not improve a test; few sizes let
 # tests share their permutations.
 SIZES: Final = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64)
 
@@ -43,9 +42,9 @@ _NS: Final = 1_000_000_000
 class CellSeries(NamedTuple):
     """Sums per cell of time, in order of time.
 
-    part: float64[cells], what is measured.
-    whole: float64[cells] > 0, of how much. Their ratio is the metric: failures of sends, ns of
-        receipts, messages of seconds.
+    part: float64[cells], the numerator.
+    whole: float64[cells] > 0, the denominator. Their ratio is the metric: failures per send, ns per
+        receipt, messages per second.
     """
 
     part: Floats
@@ -62,13 +61,13 @@ class CellSeries(NamedTuple):
 
 
 def seconds_between(begins_ns: Floats, width_ns: float, first_ns: int, last_ns: int) -> Floats:
-    """Seconds of each cell of time that lie between two events, the whole cell if they are one.
+    """Seconds of each time cell between two events; the whole cell if both are the same event.
 
-    So a rate does not depend on how wide cells are. begins_ns: float64[cells], ascending.
+    So a rate does not depend on the width of cells. begins_ns: float64[cells], ascending.
     """
     if first_ns >= last_ns:
         return np.full(len(begins_ns), width_ns / _NS)
-    # Differences of times as they are, of which float64 does not hold all digits.
+    # Subtract the times as integers: float64 does not represent all their digits.
     begins, last = begins_ns - first_ns, float(last_ns - first_ns)
     inside = np.minimum(begins + width_ns, last) - np.maximum(begins, 0)
     seconds: Floats = np.maximum(inside, 1) / _NS
@@ -81,13 +80,12 @@ def sums_at(indices: BlockIndices, values: Floats, number: int) -> Floats:
 
 
 class BlockCut(NamedTuple):
-    """How two runs are cut.
+    """The cut of two runs into blocks.
 
-    indices: of each cell of a run, its block.
-    sizes: how many blocks.
+    indices: the block of each cell, by run.
+    sizes: number of blocks, by run.
 
-    excess: how many times as large variances are as blocks show, since neighbours still share
-    something.
+    excess: factor from the variance that blocks show to the true one: neighbours are correlated.
     """
 
     indices: tuple[BlockIndices, BlockIndices]
@@ -95,7 +93,7 @@ class BlockCut(NamedTuple):
     excess: float
 
     def blocks(self, before: CellSeries, after: CellSeries) -> tuple[CellSeries, CellSeries]:
-        """The runs as blocks."""
+        """Both runs, summed per block."""
         one, other = (
             run.added(indices, size)
             for run, indices, size in zip((before, after), self.indices, self.sizes, strict=True)
@@ -104,7 +102,7 @@ class BlockCut(NamedTuple):
 
 
 def block_indices(whole: Floats, number: int) -> BlockIndices:
-    """The block of each cell, of blocks as equal as cells allow. Some may hold none."""
+    """The block of each cell, with blocks as equal as cells allow. Some blocks may be empty."""
     ends = np.cumsum(whole)
     indices: BlockIndices = ((ends - whole / 2) * (number / ends[-1])).astype(np.intp)
     indices[indices >= number] = number - 1
@@ -112,10 +110,10 @@ def block_indices(whole: Floats, number: int) -> BlockIndices:
 
 
 class Dependence(NamedTuple):
-    """How long a run remembers.
+    """The autocorrelation of a run.
 
-    share: of the run that acts as one value.
-    rest: what of its variance blocks do not show, times their share of the run.
+    share: part of the run that acts as one value.
+    rest: variance that blocks do not show, times their share of the run.
     """
 
     share: float
@@ -123,7 +121,7 @@ class Dependence(NamedTuple):
 
 
 def dependences(run: CellSeries) -> list[Dependence]:
-    """The memory of a run as groups of each size show it."""
+    """The autocorrelation of a run, estimated with each number of groups."""
     return [_memory(run, groups) for groups in FINE_GROUPS]
 
 
@@ -133,10 +131,10 @@ def _memory(run: CellSeries, most_groups: int) -> Dependence:
     number = len(groups)
     fine = run.added(indices, number)
     deviation = fine.part - fine.whole * run.ratio
-    size = 2 * number  # room for all lags, so that the end is not taken for what precedes the begin
+    size = 2 * number  # zero padding for all lags: the end must not wrap around to the begin
     spectrum = np.abs(np.fft.rfft(deviation, size)) ** 2
     products = np.fft.irfft(spectrum, size)[:number]
-    # A metric that never varies deviates by rounding alone.
+    # A constant metric deviates only by rounding.
     if products[0] <= 1e-18 * max(float((fine.part**2).sum()), 1e-300):
         return Dependence(1 / number, 0.0)
     sums = 2 * np.cumsum(products / products[0]) - 1
@@ -148,12 +146,12 @@ def _memory(run: CellSeries, most_groups: int) -> Dependence:
 
 
 def cut(metrics: Sequence[tuple[CellSeries, CellSeries]]) -> BlockCut:
-    """Cut two runs into blocks that are as many as their correlations allow.
+    """Cut two runs into as many blocks as their correlations allow.
 
     Args:
-        metrics: of the same values, with equal `whole`, before and after: the share above each
-            percentile, say. What hangs together most decides for all: single tails show little of
-            it, and their own blocks would be too short.
+        metrics: metrics of the same values, with equal `whole`, before and after: for example the
+            share above each percentile. The strongest correlation decides for all: single tails
+            show little of it, and their own blocks would be too short.
     """
     run_dependences = [
         [one for metric in metrics for one in dependences(metric[side])] for side in (0, 1)
@@ -176,7 +174,7 @@ def cut(metrics: Sequence[tuple[CellSeries, CellSeries]]) -> BlockCut:
 
 
 def _size(blocks: float) -> int:
-    """The size that is used for so many blocks, at least 1."""
+    """The allowed number of blocks for an estimated number, at least 1."""
     whole = int(blocks + 1e-9)
     fitting = [size for size in SIZES if size <= whole]
     if whole > SIZES[-1]:

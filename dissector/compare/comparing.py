@@ -1,15 +1,15 @@
-"""Two runs compared in every metric, overall and by topic, with one error rate for all verdicts.
+"""Compares two runs in every metric, overall and by topic, with one error rate for all verdicts.
 
-All that can be tested makes one family. Holm's method, weighted (S. Holm, Scandinavian Journal of
-Statistics 6, 1979), keeps the probability that anything at all is called changed although nothing
-changed below 1 - confidence, however the metrics depend on each other: percentiles of the same
-sends do. Benjamini-Hochberg would bound the share of false alarms among alarms instead, which lets
-a run in which nothing changed fail now and then. Half of the error goes to metrics of all topics
-together, so that many topics do not hide what all of them show.
+All tests form one family. Holm's method, weighted (S. Holm, Scandinavian Journal of
+Statistics 6, 1979), keeps the probability of any false "changed" verdict below 1 - confidence,
+whatever the dependence between metrics, such as percentiles of the same sends.
+Benjamini-Hochberg would bound the share of false alarms among alarms instead, so a run without any
+change would fail sometimes. Half of the error is reserved for metrics over all topics, so that many
+topics do not hide a change in all of them.
 
-A verdict needs both: a test that says so, and an interval without 0 in it, which has the error of
-this one metric. The one is exact if blocks are independent, whatever they hold; the other knows how
-little few blocks say. Either alone is fooled more often by runs that hang together for long.
+A change needs both a significant test and an interval without 0, which has the error of this one
+metric. The test is exact if blocks are independent, whatever their distribution; the interval
+accounts for the small number of blocks. Either alone fails more often on correlated runs.
 """
 
 import math
@@ -37,7 +37,7 @@ def compared(before: Run, after: Run, choice: Choice = EVERYTHING) -> Row:
     """Compare two runs.
 
     Returns:
-        {confidence, least_percent, tests, verdicts (how many of each), topics, metrics}, as
+        {confidence, least_percent, tests, verdicts (count of each), topics, metrics}, as
         docs/compare.md explains.
     """
     topics = _topics(before, after)
@@ -72,7 +72,7 @@ def compared(before: Run, after: Run, choice: Choice = EVERYTHING) -> Row:
 
 
 def _topics(before: Run, after: Run) -> list[str]:
-    """Topics of either run, those with most events first."""
+    """The topics of both runs, sorted by number of events, descending."""
     names = {*before.topics, *after.topics}
     events = {name: before.topics.get(name, 0) + after.topics.get(name, 0) for name in names}
     return sorted(names, key=lambda name: (-events[name], name))
@@ -82,11 +82,10 @@ def _topics(before: Run, after: Run) -> list[str]:
 
 
 def _share_out(asked: Sequence[Question], error: float) -> None:
-    """Give each test its part of the error that all together may make.
+    """Allocate the error rate of the family to its tests.
 
-    What is the same in all blocks of both runs takes none: it cannot look like a change, however
-    blocks are dealt. Questions whose runs are too short to answer at their error say what they
-    need.
+    A metric that is equal in all blocks of both runs gets none: no permutation can show a change.
+    A question whose runs are too short for its error gets a reason with the needed length.
     """
     groups: dict[bytes, bool] = {}
     for question in asked:
@@ -120,7 +119,7 @@ def _test(asked: Sequence[Question]) -> None:
 
 
 def _adjust(asked: Sequence[Question]) -> None:
-    """Holm's steps: the least error of the whole at which each question would be answered yes."""
+    """Holm's steps: the adjusted p-value of each question."""
     tested = {q.alike: q for q in asked if q.p is not None}
     order = sorted(tested.values(), key=lambda question: (question.p or 0) / question.error)
     rest = sum(question.error for question in order)
@@ -139,7 +138,7 @@ def _adjust(asked: Sequence[Question]) -> None:
 
 
 def _name_repeats(asked: Sequence[Question], rows: Sequence[Row]) -> None:
-    """Say which rows have the same numbers as an earlier one: they were tested once."""
+    """Mark rows that have the same numbers as an earlier one and were tested with it."""
     first: dict[bytes, Row] = {}
     for question, row in zip(asked, rows, strict=True):
         row["same_as"] = None
@@ -157,14 +156,14 @@ def _limits(question: Question, side: int) -> Limits:
     if pair.share is not None and pair.runs is not None:
         return testing.percentile_limits(pair.runs[side], pair.share, pair.cut, side, level)
     if question.metric.unit == "share":
-        # What is said of a time is not said of so many seconds, but of so many blocks.
+        # For metrics of time the sample size is the number of blocks, not of seconds.
         count = size if question.metric.is_of_time else float(blocks.whole.sum())
         return testing.share_limits(value, count, testing.error_of(blocks) * excess, size, level)
     return testing.mean_limits(blocks, excess, level)
 
 
 def _intervals(question: Question) -> tuple[Limits, Limits | None]:
-    """The interval of the difference, and as a share of the value before, if that says anything."""
+    """The interval of the difference; and as a share of the value before, None if undefined."""
     was, now = question.values
     assert was is not None and now is not None
     one, other = _limits(question, 0), _limits(question, 1)
@@ -177,9 +176,9 @@ def _intervals(question: Question) -> tuple[Limits, Limits | None]:
 
 
 def _fitted(limits: Limits, is_changed: bool, difference: float) -> Limits:
-    """An interval that has 0 in it if and only if there is no evidence of a change.
+    """An interval that contains 0 if and only if there is no evidence of a change.
 
-    It holds what the test leaves possible, and of no difference at all the test decides, too.
+    It contains the values that the test does not exclude; the test also decides about 0.
     """
     low, high = limits
     if not is_changed:
@@ -188,7 +187,7 @@ def _fitted(limits: Limits, is_changed: bool, difference: float) -> Limits:
 
 
 def _row(question: Question, choice: Choice, spans: Sequence[int]) -> Row:
-    """A question with its answer, for people and programs."""
+    """The row of the comparison for a question and its answer."""
     metric = question.metric
     was, now = question.values
     row: Row = {
@@ -246,7 +245,7 @@ def _answer(row: Row, question: Question, choice: Choice) -> None:
 
 
 def _too_short(question: Question, spans: Sequence[int]) -> str:
-    """How much more data would tell."""
+    """The sentence on how much more data a test needs."""
     assert question.pair is not None and question.needs is not None
     sizes = question.pair.cut.sizes
     side = 0 if sizes[0] <= sizes[1] else 1

@@ -1,4 +1,4 @@
-"""What two runs are, and what of the captures may pass for a difference of the traffic."""
+"""Describes two runs, and differences of the captures that may look like changes of the traffic."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -17,7 +17,7 @@ from dissector.report.formatting import (
 )
 
 Row = dict[str, Any]
-_LONGER: Final = 1.25  # times as long, from which on it is said
+_LONGER: Final = 1.25  # ratio of durations above which a sentence says so
 _KEPT: Final = (
     "captures", "files", "packets", "first_ts", "last_ts", "span_ns", "connections",
     "connections_by_protocol", "connections_by_start", "frames", "gaps", "gap_bytes",
@@ -29,12 +29,12 @@ _WORDS: Final = ("before", "after")
 
 
 def facts(run: Run) -> Row:
-    """What the run is, for programs."""
+    """The description of a run, as JSON."""
     return {"name": run.name, **{key: run.coverage[key] for key in _KEPT}}
 
 
 def sentence(run: Run) -> str:
-    """What the run is, in words."""
+    """The description of a run, as a sentence."""
     counts = run.coverage
     return (
         f"{run.name}: {duration_text((counts['span_ns'] or 0) / 1e6)}, "
@@ -46,7 +46,7 @@ def must_be_comparable(before: Run, after: Run) -> None:
     """Refuse runs of different protocols.
 
     Raises:
-        InputError: they share none.
+        InputError: they have no protocol in common.
     """
     in_protocol_words = [
         [name for name in PROTOCOL_NAMES if run.coverage["connections_by_protocol"].get(name)]
@@ -60,7 +60,7 @@ def must_be_comparable(before: Run, after: Run) -> None:
 
 
 def differences(before: Run, after: Run, topics: Mapping[str, Any]) -> list[str]:
-    """What of the captures differs or is missing, one sentence each.
+    """Sentences on what differs or is missing in the captures.
 
     Args:
         topics: as `dissector.compare.comparing.compared` gives them.
@@ -94,7 +94,7 @@ def differences(before: Run, after: Run, topics: Mapping[str, Any]) -> list[str]
 
 
 def _lacks(run: Run, word: str) -> Iterator[str]:
-    """What one run did not see."""
+    """Sentences on what is missing in one run's capture."""
     has = run.coverage
     if has["gap_bytes"]:
         yield (

@@ -1,8 +1,8 @@
-"""One run of a comparison from the tables of a lake, by queries in DuckDB.
+"""Reads one run of a comparison from the tables of a lake, with DuckDB.
 
-Events come as counts per cell of time and value, so that what is in memory does not grow with the
-run. Values are kept to a part in a thousand (10 bits behind the first), which is 32 times finer
-than the histograms of reports: a percentile that moves by one percent is seen to move.
+Events are counted per cell of time and value, so that memory does not grow with the run. Values are
+precise to one in a thousand (10 bits after the first), 32 times finer than the histograms of
+reports: a percentile that moves by one percent moves visibly.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ from dissector.report.numbers import NS_PER_S
 from dissector.report.partitions import Inputs, tables_of
 from dissector.report.sections.coverage import coverage
 
-# Values below 2048 ns as they are; others to 1024 to 2047 steps of each octave, the middle of each.
+# Values below 2048 ns are exact; others are rounded to the middle of one of 1024 steps per octave.
 _FINE: Final = "greatest(histogram_octave(value_ns) - 5, 0)"
 _ROUNDED: Final = f"((value_ns >> {_FINE}) << {_FINE}) + ((1 << {_FINE}) >> 1)"
 _COVERAGE: Final = (
@@ -39,7 +39,7 @@ _RATES: Final = tuple(name for name, metric in RATIOS.items() if metric.unit == 
 
 
 class Clock:
-    """The cells of a run's time. spans: first and last packet of captures, ns."""
+    """Maps times of a run to cells. spans: first and last packet of each capture, ns."""
 
     def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
         known = sorted(span for span in spans if span != (0, 0)) or [(0, 0)]
@@ -58,21 +58,21 @@ class Clock:
         return (at_ns - self.first_ns) // self.width_ns
 
     def between(self, first: int, last: int) -> Floats:
-        """Cells of which something was captured, from one to another, ascending."""
+        """The cells from `first` to `last` that a capture covers, ascending."""
         ranges = [(max(first, low), min(last, high)) for low, high in self._ranges]
         cells = [np.arange(low, high + 1, dtype=np.float64) for low, high in ranges if low <= high]
         return np.unique(np.concatenate(cells)) if cells else np.zeros(0)
 
 
 def run_of_lake(lake: Lake, name: str, work: Path, threads: int | None, what: Selection) -> Run:
-    """A run from an open lake.
+    """Read a run from an open lake.
 
     Args:
-        name: as the user named it. work: a folder of the caller's.
+        name: the user's name for it. work: a temporary folder of the caller.
 
     Raises:
-        InputError: nothing in it was recognised, or a file cannot be read.
-        UsageError: nothing is about the topics that were selected, or the lake is empty.
+        InputError: the lake has no recognised traffic, or a file cannot be read.
+        UsageError: the lake is empty, or has no events of the selected topics.
     """
     lake, digests, _ = captures_that_count(lake)
     read = survey_captures(lake, digests, None, work)
@@ -90,7 +90,7 @@ def run_of_lake(lake: Lake, name: str, work: Path, threads: int | None, what: Se
 
 
 def taken(db: DuckdbEngine, clock: Clock, name: str) -> Run:
-    """A run from an engine that has the tables of queries; without coverage and digests."""
+    """Read a run from an engine with the tables of queries; without coverage and digests."""
     for view in views("comparing.sql"):
         db.view(view.name, view.query)
     values = dict(_values(db, clock))
@@ -153,7 +153,7 @@ def _series(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[MetricKey, CellSer
 def _paced(
     clock: Clock, cells: Floats, counted: CellSeries, first_ns: int, last_ns: int
 ) -> CellSeries:
-    """Counts per second, from the first that there was to the last, between them also 0."""
+    """Counts per second from the first event to the last; cells in between may be 0."""
     there = clock.between(int(cells[0]), int(cells[-1]))
     there = np.union1d(there, cells)
     part = np.zeros(len(there))
@@ -163,14 +163,14 @@ def _paced(
 
 
 def _permits(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[MetricKey, CellSeries]]:
-    """Seconds without permits, of seconds in which a consumer had some or none."""
+    """Seconds without permits, per second in which a consumer's balance is known."""
     rows = db.table(
         f"SELECT topic, is_exhausted, (from_ns - {clock.first_ns}) / {clock.width_ns} AS begins, "
         f"(until_ns - {clock.first_ns}) / {clock.width_ns} AS ends FROM permit_times"
     )
     for topic, taken in _by_topic(rows):
         begins, ends = _column(taken, "begins"), _column(taken, "ends")
-        cells = clock.between(int(begins.min()), int(ends.max()))  # of which something was seen
+        cells = clock.between(int(begins.min()), int(ends.max()))  # covered by a capture
         is_exhausted = _column(taken, "is_exhausted") > 0
         seconds = partial(_overlaps, cells, clock.width_ns / NS_PER_S)
         whole = seconds(begins, ends)
@@ -184,7 +184,7 @@ def _overlaps(cells: Floats, width_s: float, begins: Floats, ends: Floats) -> Fl
     """Seconds of spans (in cells) that fall into each cell."""
 
     def passed(at: Floats) -> Floats:
-        """Of all spans, what lies before a time."""
+        """The total length of all spans before a time."""
         lengths = np.zeros(len(at))
         for edges, sign in ((np.sort(begins), 1.0), (np.sort(ends), -1.0)):
             number = np.searchsorted(edges, at)
@@ -201,7 +201,7 @@ def _cell(clock: Clock) -> str:
 
 
 def _by_topic(rows: pa.Table) -> Iterator[tuple[str | None, pa.Table]]:
-    """All rows, then those of each topic in their order; rows without a topic count in all."""
+    """Yield all rows, then those of each topic in order; rows without a topic are only in all."""
     if not rows.num_rows:
         return
     yield None, rows

@@ -1,4 +1,4 @@
-"""A comparison as Markdown that fits a pull request: what changed, the rest folded away."""
+"""A comparison as Markdown for a pull request: changes first, the rest in folded sections."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -19,16 +19,16 @@ from dissector.schemas.wire_names import name_text, sentence_text
 
 Row = dict[str, Any]
 _HEADS: Final = (f"| {' | '.join(HEADINGS[:6])} |", "|---|---|--:|--:|--:|--:|")
-_ROOM: Final = 400  # for what says that there is more, and for titles
+_ROOM: Final = 400  # characters for titles and for the note on omitted lines
 _MARKS: Final = {"worse": "🔴 worse", "better": "🟢 better", "no evidence": "no evidence"}
-# What Markdown and HTML take for something else than text.
+# Characters with a meaning in Markdown or HTML.
 _SPECIAL: Final = "\\`*_{}[]<>()#+!|~&@"
 
 
 def markdown(comparison: Row) -> str:
-    """The comparison as Markdown, short enough for a comment; what changed comes first.
+    """The comparison as Markdown, short enough for a comment; changes come first.
 
-    comparison: with the sentences of its runs.
+    comparison: includes the sentences of its runs.
     """
     pieces = [*_head(comparison)]
     rows = list(lines(comparison))
@@ -56,7 +56,7 @@ def _head(comparison: Row) -> Iterator[str]:
 
 
 def _part(title: str, heads: Sequence[str], body: Sequence[str], room: int) -> Iterator[str]:
-    """A list or table, folded if it has a title, of as many lines as there is room for."""
+    """A list or table, folded if it has a title, cut to `room` characters."""
     shown: list[str] = []
     for line in body[:MAX_MARKDOWN_LINES]:
         room -= len(line.encode()) + 1
@@ -79,7 +79,7 @@ def _part(title: str, heads: Sequence[str], body: Sequence[str], room: int) -> I
 
 
 def _cells(line: ResultLine) -> str:
-    """A row of the table: few columns, as a comment is narrow."""
+    """A row of the table, with few columns because comments are narrow."""
     metric = plain(name_text(line.metric))
     if line.topic != ALL_TOPICS:
         metric += f"<br>{plain(name_text(line.topic))}"
@@ -94,5 +94,5 @@ def _reason(reason: str, names: Sequence[str]) -> str:
 
 
 def plain(text: str) -> str:
-    """Text that Markdown shows as it is, all of it; names in it are from the wire."""
+    """Escape text so that Markdown shows it literally; it has names from the wire."""
     return "".join(f"\\{one}" if one in _SPECIAL else one for one in sentence_text(text))

@@ -1,7 +1,7 @@
-"""Pictures of a comparison, as inline SVG of any width: curves of both runs, bars of intervals.
+"""Charts of a comparison, as inline SVG of any width.
 
-Percentile curves lie over each other; the interval of each change is a bar. No name from the wire
-is drawn.
+The percentile curves of both runs share a chart; the interval of each change is a bar. No text from
+the wire is drawn.
 """
 
 import math
@@ -19,21 +19,21 @@ from dissector.report.numbers import NS_PER_MS
 
 Row = dict[str, Any]
 Curve = list[list[float]]
-_PER_NINE: Final = 16  # points of a curve, from one nine to the next
-_WIDTH: Final = 1000  # of what is stretched
+_PER_NINE: Final = 16  # points of a curve per factor of 10 in 1/(1-q)
+_WIDTH: Final = 1000  # of the stretched drawing
 _HEIGHT: Final = 170
-_TOP: Final = 14  # px, for the text of the uppermost line
-_LEAST: Final = 10  # values that show a curve
+_TOP: Final = 14  # px, for the label of the top grid line
+_LEAST: Final = 10  # least number of values for a curve
 _SIDES: Final = (("before", "series-2"), ("after", "series-1"))
-_MOST_TIMES: Final = 8.0  # a change that a bar can show: eight times, or an eighth
+_MOST_TIMES: Final = 8.0  # largest change that a bar shows: eightfold, or an eighth
 _BAR: Final = 200
 _THIN: Final = 'fill="none" vector-effect="non-scaling-stroke"'
 
 
 def curve(values: Values) -> Curve:
-    """[1 / (1 - q), ms] of a run's values: the value that a share q of them does not exceed.
+    """Points [1 / (1 - q), ms] of a run's quantiles; a share q of the values does not exceed ms.
 
-    Ends with the greatest value; q goes as far as there are values to tell it.
+    The last point is the greatest value; the number of values limits q.
     """
     order = np.argsort(values.values, kind="stable")
     passed = np.cumsum(values.counts[order])
@@ -48,8 +48,8 @@ def curve(values: Values) -> Curve:
 
 
 def curves(before: Run, after: Run, metrics: Sequence[Row]) -> list[Row]:
-    """The curves of durations that were compared over all topics and that both runs have: metric,
-    before, after. Those of metrics that changed come first, few values make none."""
+    """The curves of durations over all topics that both runs have: metric, before, after. Changed
+    metrics come first; metrics with few values are left out."""
     changed = sorted(metrics, key=lambda row: row["verdict"] not in ("worse", "better"))
     measures = dict.fromkeys(
         row["metric"].rpartition(".")[0] for row in changed
@@ -68,8 +68,8 @@ def curves(before: Run, after: Run, metrics: Sequence[Row]) -> list[Row]:
 
 
 def curve_picture(row: Row) -> Markup:
-    """Both curves of a metric, across log(1/(1-q)) and on a logarithmic scale; nothing, where all
-    values are 0."""
+    """Both curves of a metric over log(1/(1-q)), on a logarithmic scale; empty if all values are
+    0."""
     from dissector.report.plots import duration_ticks, quantile_ticks
 
     values = [y for name, _ in _SIDES for _, y in row[name] if y > 0]
@@ -114,7 +114,7 @@ def curve_picture(row: Row) -> Markup:
 
 
 def bars(rows: Sequence[Row]) -> Iterator[Markup]:
-    """The interval of each change as a bar, around a line that is no change.
+    """The interval of each change as a bar; a line marks no change.
 
     Changes in percent share a scale, as do those of one unit that have no percent.
     """
@@ -137,7 +137,7 @@ def bars(rows: Sequence[Row]) -> Iterator[Markup]:
 
 
 def _span(row: Row) -> tuple[str, tuple[float, float, float]]:
-    """On which scale a change is, and its interval and itself between the ends."""
+    """The scale of a change, and its interval and value relative to the scale's ends."""
     percent = row["interval_percent"]
     if percent is None or row["difference_percent"] is None:
         low, high = row["interval"]
@@ -150,7 +150,7 @@ def _span(row: Row) -> tuple[str, tuple[float, float, float]]:
 
 
 def legend() -> Markup:
-    """What the colours of curves mean."""
+    """The legend of the curves' colours."""
     marks = "  ".join(f'<tspan fill="var(--{ink})">■</tspan> {name}' for name, ink in _SIDES)
     return Markup(
         f'<svg class="timeline" width="100%" height="18"><text x="0" y="13">{marks}</text></svg>'

@@ -1,4 +1,4 @@
-"""What a comparison asks: each metric of all topics and of each, with what both runs say of it."""
+"""The questions of a comparison: each metric, overall and per topic, with both runs' values."""
 
 import hashlib
 import math
@@ -12,15 +12,15 @@ from dissector.compare.runs import LATENCIES, RATIOS, STATISTICS, Metric, Metric
 from dissector.compare.testing import Ranked, Values
 from dissector.errors import UsageError
 
-MIN_BEYOND: Final = 5  # values above a percentile, of each run
+MIN_BEYOND: Final = 5  # least number of values above a percentile, per run
 _NO_VALUES: Final = "a report holds no values of single events: compare captures or lakes"
 
 
 class Choice(NamedTuple):
-    """What is wanted.
+    """The user's choice.
 
-    metrics: names or their beginnings up to a dot, none: all.
-    least: a change smaller than this share of the value before is none.
+    metrics: names, or prefixes up to a dot; empty for all.
+    least: a change below this share of the value before counts as unchanged.
     """
 
     confidence: float = 0.95
@@ -28,7 +28,7 @@ class Choice(NamedTuple):
     least: float = 0.0
 
     def wants(self, name: str) -> bool:
-        """Whether a metric is wanted."""
+        """Whether a metric is chosen."""
         return not self.metrics or any(
             name == wanted or name.startswith(f"{wanted}.") for wanted in self.metrics
         )
@@ -38,10 +38,10 @@ EVERYTHING: Final = Choice()
 
 
 def must_be_metrics(names: Sequence[str]) -> None:
-    """Refuse names that no metric has.
+    """Check names of metrics.
 
     Raises:
-        UsageError: one of them; the text names those that there are.
+        UsageError: a name is unknown; the text lists the metrics.
     """
     for name in names:
         first, *more = name.split(".")
@@ -57,7 +57,7 @@ def must_be_metrics(names: Sequence[str]) -> None:
 
 
 class RunPair(NamedTuple):
-    """A metric of both runs, as blocks. share, runs: of a percentile, and the values; else None."""
+    """A metric of both runs, in blocks. share, runs: a percentile and its values, else None."""
 
     share: float | None
     cut: BlockCut
@@ -72,10 +72,10 @@ class RunPair(NamedTuple):
 
 
 class Question:
-    """A metric of a topic, or of all: what both runs say, and whether they differ.
+    """A metric of one topic or of all: the values of both runs, and whether they differ.
 
-    reason: why that cannot be told, empty if it can.
-    alike: equal of questions about the same numbers, which are asked once.
+    reason: why it cannot be tested, "" if it can.
+    alike: equal for questions with the same numbers, which are tested once.
     """
 
     def __init__(self, metric: Metric, topic: str | None) -> None:
@@ -127,7 +127,7 @@ def _of_ratio(before: Run, after: Run, metric: Metric, topic: str | None) -> Ite
 def _fill(
     question: Question, before: Run, after: Run, runs: Sequence[CellSeries | Values | None]
 ) -> bool:
-    """Take what both runs say into a question; False if neither says anything."""
+    """Set the values of both runs in a question; False if neither has one."""
     key = question.metric.name, question.topic
     numbers = [run.numbers.get(key) for run in (before, after)]
     for side, (run, number) in enumerate(zip(runs, numbers, strict=True)):
@@ -167,7 +167,7 @@ def _fingerprint(statistic: str, runs: Sequence[CellSeries | Values | None]) -> 
 
 
 def _of_latency(before: Run, after: Run, key: MetricKey) -> list[Question]:
-    """The statistics of a measure, which are cut into the same blocks."""
+    """The questions on the statistics of a measure, all cut into the same blocks."""
     runs = [run.values.get(key) for run in (before, after)]
     means = [
         run.series.get((f"{key[0]}.mean", key[1])) if values is None else values.mean()
@@ -202,7 +202,7 @@ def _of_latency(before: Run, after: Run, key: MetricKey) -> list[Question]:
 
 
 def _fill_percentile(question: Question, share: float, runs: Sequence[Values | None]) -> None:
-    """The percentile of each run, and why a test of it would tell nothing."""
+    """Set the percentile of each run, and the reason if a test is impossible."""
     needed = math.ceil(MIN_BEYOND / (1 - share) - 1e-9)
     for side, run in enumerate(runs):
         if run is None:

@@ -1,8 +1,8 @@
-"""One run of a comparison from a report.json, which holds sums: what of it can be compared.
+"""Reads one run of a comparison from a report.json, which has only aggregated numbers.
 
-Percentiles and rates stand there as they are. Of sends there are also points in time, each with
-its number and mean: these are blocks, so the mean latency and the messages per second can be
-tested. All else can be shown, not judged.
+It has percentiles and rates as values. For sends it also has points in time with count and mean:
+these serve as blocks, so the mean latency and the messages per second can be tested. All other
+metrics can only be shown.
 """
 
 import json
@@ -27,20 +27,20 @@ _MINUTE_MS: Final = 60_000.0
 
 
 def report_file(path: Path) -> Path | None:
-    """The report.json that a path names, itself or as its folder; None if it names none."""
+    """The report.json at a path or in the folder at a path; None if there is none."""
     file = path / _NAME if path.is_dir() else path
     is_named = path.is_dir() or path.suffix == ".json"
     return file if is_named and file.is_file() else None
 
 
 def run_of_report(file: Path, name: str, topics: Sequence[str] = ()) -> Run:
-    """A run from a report.
+    """Read a run from a report.
 
     Args:
-        name: as the user named it. topics: full names of those that are wanted, none: all.
+        name: the user's name for it. topics: full names of the wanted topics, empty for all.
 
     Raises:
-        InputError: the file is no report, or one without numbers.
+        InputError: the file is no report, or it has no numbers.
     """
     try:
         report = json.loads(file.read_bytes())
@@ -67,7 +67,7 @@ def run_of_report(file: Path, name: str, topics: Sequence[str] = ()) -> Run:
 
 
 def _numbers(report: Json) -> Iterator[tuple[MetricKey, float]]:
-    """What the report says of each metric."""
+    """The report's value of each metric."""
     sends = report["send_latency"]
     for topic, row in _of_topics(sends):
         for measure, key in (
@@ -116,7 +116,7 @@ def _durations(measure: str, topic: str | None, latency: Json) -> Iterator[tuple
 
 
 def _series(report: Json) -> Iterator[tuple[MetricKey, CellSeries]]:
-    """Means of sends and messages per second, from points in time."""
+    """Send latency means and messages per second, from points in time."""
     sends = report["send_latency"]
     over_time = sends["total"]["over_time"]
     if over_time is not None and over_time["points"]:
@@ -128,14 +128,14 @@ def _series(report: Json) -> Iterator[tuple[MetricKey, CellSeries]]:
 
 
 def _span_ns(sends: Json) -> tuple[int, int]:
-    """When the first and the last message was sent; the same time twice if that is not known."""
+    """The times of the first and last sent message; equal times if unknown."""
     texts = (sends.get("first_message_ts"), sends.get("last_message_ts"))
     first, last = (0 if text is None else _ns(text) for text in texts)
     return first, last
 
 
 def _ns(text: str) -> int:
-    """A time of a report."""
+    """A time of a report in ns since 1970."""
     seconds, _, digits = text.removesuffix("Z").partition(".")
     whole = int(datetime.fromisoformat(f"{seconds}+00:00").timestamp())
     return whole * NS_PER_S + int(digits.ljust(9, "0"))

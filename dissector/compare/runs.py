@@ -1,4 +1,4 @@
-"""What a comparison needs of one run: what was measured in each cell of time."""
+"""One run of a comparison: its measurements per cell of time."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -6,20 +6,20 @@ from typing import Any, Final, NamedTuple
 from dissector.compare.blocks import CellSeries
 from dissector.compare.testing import Values
 
-CELLS: Final = 4096  # of time, that a run is cut into; what lies in one stays together
+CELLS: Final = 4096  # number of time cells of a run; a cell is never divided between blocks
 MetricKey = tuple[str, str | None]  # a measure or metric, and a topic; None: all of them
 
 
 class Metric(NamedTuple):
-    """What is compared.
+    """A metric.
 
-    name: as users ask for it.
-    title: in words.
+    name: on the command line.
+    title: for people.
     unit: ms, share or per_s.
 
-    of: what is counted, one and several.
-    is_more_worse: which direction is the bad one.
-    least: a change smaller than this, of the value before, is none.
+    of: the counted thing, singular and plural.
+    is_more_worse: whether an increase is bad.
+    least: a change below this share of the value before counts as unchanged.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Metric(NamedTuple):
 
     @property
     def is_of_time(self) -> bool:
-        """Whether it is measured in each second, and not in each event."""
+        """Whether it is measured per second instead of per event."""
         return "second" in self.of[0]
 
 
@@ -43,9 +43,9 @@ LATENCIES: Final = {
     "ack_latency": ("from a delivery to its ack", ("ack", "acks")),
     "request_latency": ("from a request to its answer", ("answer", "answers")),
 }
-# Statistics of latencies, and the share of values that a percentile has below it.
+# Statistics of latencies, and the share of values below each percentile.
 STATISTICS: Final[dict[str, float | None]] = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "mean": None}
-# Senders of a fixed rate keep it to a part in a thousand or so; that is their clock.
+# Senders with a fixed rate vary by about one in a thousand, the accuracy of their clock.
 _PACE: Final = 0.01
 RATIOS: Final = {
     metric.name: metric
@@ -79,14 +79,13 @@ RATIOS: Final = {
 class Run(NamedTuple):
     """One side of a comparison.
 
-    name: as the user named it.
-    coverage: the total of the report's section.
+    name: the user's name for it.
+    coverage: `total` of the report's section.
     values: durations in ns, by measure and topic.
-    series: sums per cell, by metric and topic; seconds where time is counted.
-    numbers: metrics of which only the value is known (of a report), by metric and topic; durations
-        in ns.
-    topics: events that name each.
-    digests: of the input's files.
+    series: sums per cell, by metric and topic; in seconds for metrics of time.
+    numbers: metrics with only a value (of a report), by metric and topic; durations in ns.
+    topics: number of events by topic.
+    digests: digests of the input files.
     """
 
     name: str
@@ -100,7 +99,7 @@ class Run(NamedTuple):
 
 
 def metric_of(name: str) -> Metric:
-    """The metric of a name: that of RATIOS, or a measure with a statistic."""
+    """The metric with a name: one of RATIOS, or a measure with a statistic."""
     if name in RATIOS:
         return RATIOS[name]
     measure, _, statistic = name.rpartition(".")

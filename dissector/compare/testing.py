@@ -1,17 +1,17 @@
-"""Whether two runs differ in a metric, and by how much: tests without assumptions on distributions.
+"""Permutation tests and intervals for the difference of two runs, without distribution assumptions.
 
-A metric is a ratio of two sums over blocks (`dissector.compare.blocks`). The test asks how often
-blocks that are dealt to the two runs at random differ as much as the runs do: if nothing changed,
-each block could have been of either. It needs no shape of a distribution. What is compared is the
-difference divided by its own error, so that the test also holds where the runs vary differently
+A metric is a ratio of two sums over blocks (`dissector.compare.blocks`). The test counts how often
+blocks that are assigned to the two runs at random differ as much as the runs do: without a change,
+each block could belong to either run. It assumes no distribution. The statistic is the difference
+divided by its standard error, so that the test also holds if the runs have different variances
 (E. Chung and J. Romano, Annals of Statistics 41, 2013).
 
-A percentile is tested where both runs together have it: by the share of values above that value,
-in each block. Intervals of percentiles are those of that share, read on the axis of values
-(R. Woodruff, JASA 47, 1952); intervals of shares are exact binomial ones for as many independent
-values as the blocks are worth (E. Korn and B. Graubard, Survey Methodology 24, 1998). The interval
-of a difference is put together of both runs' (G. Zou and A. Donner, Statistics in Medicine 27,
-2008).
+A percentile is tested at its value in the pooled runs: by the share of values above that value, in
+each block. Intervals of percentiles are those of that share, read on the axis of values
+(R. Woodruff, JASA 47, 1952); intervals of shares are exact binomial ones for the effective number
+of independent values in the blocks (E. Korn and B. Graubard, Survey Methodology 24, 1998). The
+interval of a difference is combined from those of both runs (G. Zou and A. Donner, Statistics in
+Medicine 27, 2008).
 """
 
 import math
@@ -23,12 +23,12 @@ import numpy.typing as npt
 
 from dissector.compare.blocks import BlockCut, BlockIndices, CellSeries, Floats, sums_at
 
-DEALS: Final = 50_000  # so many random deals; the least p is one of them
-# With fewer, first: what is no rare chance among these needs no more of them.
+DEALS: Final = 50_000  # number of permutations; the least p-value is one divided by it
+# A first test with fewer: if its p-value is not small, no more are needed.
 _FIRST_DEALS: Final = 4_000
 _COMMON: Final = 0.1
-_SEED: Final = 1  # the same runs get the same verdict
-_AT_ONCE: Final = 4_000_000  # numbers that are drawn at once
+_SEED: Final = 1  # fixed, so that the same runs get the same verdict
+_AT_ONCE: Final = 4_000_000  # random numbers per batch
 Limits = tuple[float, float]
 
 
@@ -37,7 +37,7 @@ class Values(NamedTuple):
 
     cells: intp[rows], the cell of each, ascending.
     values: float64[rows].
-    counts: float64[rows], how many are alike.
+    counts: float64[rows], number of equal values.
     """
 
     cells: BlockIndices
@@ -46,11 +46,11 @@ class Values(NamedTuple):
 
     @property
     def number(self) -> float:
-        """How many values there are."""
+        """The number of values."""
         return float(self.counts.sum())
 
     def above(self, value: float) -> CellSeries:
-        """How many values of each cell lie above one, of how many."""
+        """Per cell the number of values above one, and the number of values."""
         number = int(self.cells[-1]) + 1
         return CellSeries(
             sums_at(self.cells, self.counts * (self.values > value), number),
@@ -58,7 +58,7 @@ class Values(NamedTuple):
         )
 
     def mean(self) -> CellSeries:
-        """The sum of each cell's values, of how many."""
+        """Per cell the sum of the values, and their number."""
         number = int(self.cells[-1]) + 1
         return CellSeries(
             sums_at(self.cells, self.counts * self.values, number),
@@ -67,7 +67,7 @@ class Values(NamedTuple):
 
 
 class Ranked:
-    """Values in the order of their size."""
+    """Sorted values."""
 
     def __init__(self, *runs: Values) -> None:
         values = np.concatenate([run.values for run in runs])
@@ -82,7 +82,7 @@ class Ranked:
 
 
 def error_of(run: CellSeries) -> float:
-    """The variance of the ratio of a run, from how its blocks differ."""
+    """The variance of a run's ratio, estimated from its blocks."""
     number = len(run.part)
     rest = run.part - run.whole * run.ratio
     return float((rest**2).sum() / run.whole.sum() ** 2) * number / (number - 1)
@@ -90,7 +90,7 @@ def error_of(run: CellSeries) -> float:
 
 @lru_cache(maxsize=32)  # of a few MB each
 def _dealt(one: int, other: int, deals: int) -> npt.NDArray[np.int8]:
-    """Which blocks fall to the first run, in each deal: int8[deals, one + other], 0 or 1."""
+    """Random assignments of blocks to the first run: int8[deals, one + other], 0 or 1."""
     random = np.random.default_rng((_SEED, one, other, deals))
     number = one + other
     is_first = np.zeros((deals, number), np.int8)
@@ -103,11 +103,11 @@ def _dealt(one: int, other: int, deals: int) -> npt.NDArray[np.int8]:
 
 
 def chance(before: CellSeries, after: CellSeries, excess: float = 1.0) -> float:
-    """How probable it is that equal runs differ at least so much, in either direction.
+    """The two-sided p-value: the probability that equal runs differ at least this much.
 
     Args:
-        before, after: two blocks or more of each. excess: of `dissector.compare.blocks.BlockCut`;
-            what is dealt at random has no neighbours any more, and shows all of its variance.
+        before, after: at least two blocks each. excess: of `dissector.compare.blocks.BlockCut`;
+            permuted blocks have no correlated neighbours, so they show their whole variance.
     """
     part = np.concatenate([before.part, after.part])
     whole = np.concatenate([before.whole, after.whole])
@@ -125,7 +125,7 @@ def chance(before: CellSeries, after: CellSeries, excess: float = 1.0) -> float:
     probability = 1.0
     for deals in (_FIRST_DEALS, DEALS):
         dealt = _distances(_dealt(one, other, deals).astype(np.float64) @ sums, total, (one, other))
-        # Deals that differ by rounding alone are alike.
+        # Differences by rounding count as equal.
         probability = float((np.count_nonzero(dealt >= seen * (1 - 1e-9)) + 1) / (deals + 1))
         if probability > _COMMON:
             break
@@ -133,9 +133,9 @@ def chance(before: CellSeries, after: CellSeries, excess: float = 1.0) -> float:
 
 
 def _distances(first: Floats, total: Floats, sizes: tuple[int, int]) -> Floats:
-    """The difference of each deal's ratios by its error, without sign. first: sums of one side."""
+    """Per permutation, the absolute difference by its standard error. first: sums of one side."""
     difference = 0.0
-    variance = 1e-18  # of what does not vary at all
+    variance = 1e-18  # avoids a division by 0 for constants
     for sums, size, sign in ((first, sizes[0], 1), (total - first, sizes[1], -1)):
         part, whole, squares, products, wholes = sums.T
         ratio = part / np.maximum(whole, 1e-12)
@@ -149,7 +149,7 @@ def _distances(first: Floats, total: Floats, sizes: tuple[int, int]) -> Floats:
 
 
 def least_chance(one: int, other: int) -> float:
-    """The smallest probability that a test of so many blocks can give."""
+    """The smallest p-value of a test with these numbers of blocks."""
     return max(2 / math.comb(one + other, one), 1 / (DEALS + 1))
 
 
@@ -167,14 +167,14 @@ def share_limits(share: float, count: float, variance: float, size: int, level: 
     """The interval of a share.
 
     Args:
-        count: of values. variance: of the share, as blocks have it; size: how many blocks.
+        count: number of values. variance: of the share, from blocks; size: number of blocks.
     """
     from scipy.special import betaincinv, stdtrit
 
     worth = count
     if variance > 0:
         worth = min(share * (1 - share) / variance, count)
-    # Few blocks know less about their own variance than many values would.
+    # With few blocks the variance itself is uncertain.
     ratio = float(stdtrit(max(count - 1, 1), 0.5 + level / 2)) / _quantile_of_t(size - 1, level)
     worth = max(worth * min(ratio, 1.0) ** 2, 1.0)
     hits = share * worth
@@ -185,13 +185,13 @@ def share_limits(share: float, count: float, variance: float, size: int, level: 
 
 
 def mean_limits(blocks: CellSeries, excess: float, level: float) -> Limits:
-    """The interval of a ratio that is no share. excess: of `dissector.compare.blocks.BlockCut`."""
+    """The interval of a ratio that is not a share. excess: as in `chance`."""
     reach = _quantile_of_t(len(blocks.part) - 1, level) * math.sqrt(error_of(blocks) * excess)
     return blocks.ratio - reach, blocks.ratio + reach
 
 
 def percentile_limits(run: Values, share: float, cut: BlockCut, side: int, level: float) -> Limits:
-    """The interval of the value at a share of a run. cut, side: its blocks."""
+    """The interval of a run's quantile at `share`. cut, side: the run's blocks."""
     ranked, size = Ranked(run), cut.sizes[side]
     blocks = run.above(ranked.at(share)).added(cut.indices[side], size)
     variance = error_of(blocks) * cut.excess
@@ -200,7 +200,7 @@ def percentile_limits(run: Values, share: float, cut: BlockCut, side: int, level
 
 
 def difference_limits(before: Limits, after: Limits, values: tuple[float, float]) -> Limits:
-    """The interval of after - before, of the intervals of both."""
+    """The interval of after - before, from the intervals of both."""
     was, now = values
     low = now - was - math.hypot(now - after[0], before[1] - was)
     high = now - was + math.hypot(after[1] - now, was - before[0])

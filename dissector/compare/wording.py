@@ -1,4 +1,4 @@
-"""A comparison in words: the same for terminal, Markdown and page."""
+"""The texts of a comparison, shared by terminal, Markdown and page."""
 
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
@@ -11,12 +11,12 @@ from dissector.schemas.quantities import amount_text
 Row = dict[str, Any]
 ALL_TOPICS: Final = "all topics"
 HEADINGS: Final = ("verdict", "metric", "before", "after", "change", "interval", "measured")
-# Those that say something come first.
+# The order of verdicts: changes first.
 _ORDER: Final = (WORSE, BETTER, NO_EVIDENCE)
 
 
 class ResultLine(NamedTuple):
-    """A row of the table, as texts; topic: as the wire has it."""
+    """A row of the table as texts; topic: unescaped, from the wire."""
 
     verdict: str
     metric: str
@@ -29,12 +29,12 @@ class ResultLine(NamedTuple):
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """What stands below the headings."""
+        """The cells in the order of the headings."""
         return self[:-1]
 
 
 def headline(comparison: Row) -> str:
-    """What came of it, in one sentence."""
+    """The result in one sentence."""
     counts, tests = comparison["verdicts"], comparison["tests"]
     if not tests:
         return "Nothing could be tested: the runs are too short, or share nothing."
@@ -52,12 +52,12 @@ def headline(comparison: Row) -> str:
 
 
 def lines(comparison: Row) -> Iterator[ResultLine]:
-    """The rows that were tested, as texts."""
+    """The tested rows, as texts."""
     return map(_line, rows_in_order(comparison))
 
 
 def rows_in_order(comparison: Row) -> Iterator[Row]:
-    """The rows that were tested: all topics, then each; changes first. Repeats are left out."""
+    """The tested rows without repeats: all topics, then each topic; changes first."""
     rows = [row for row in comparison["metrics"] if row["same_as"] is None]
     for topic in dict.fromkeys(row["topic"] for row in rows):
         for verdict in _ORDER:
@@ -67,7 +67,7 @@ def rows_in_order(comparison: Row) -> Iterator[Row]:
 
 
 def repeats(comparison: Row) -> Iterator[str]:
-    """Which numbers are those of other rows: one sentence for each measure, or whole topic."""
+    """Sentences on rows with the numbers of other rows: one per measure or whole topic."""
     sentences: dict[str, None] = {}
     for topic in dict.fromkeys(row["topic"] for row in comparison["metrics"]):
         rows = [row for row in comparison["metrics"] if row["topic"] == topic]
@@ -86,7 +86,7 @@ def repeats(comparison: Row) -> Iterator[str]:
 
 
 def _is_overall(row: Row) -> bool:
-    """Whether a topic has only what all topics have together, or nothing to test."""
+    """Whether a topic's row only repeats the row of all topics, or has nothing to test."""
     if row["same_as"] is None:
         return bool(row["verdict"] == NOT_COMPARABLE)
     return True
@@ -98,7 +98,7 @@ def _measure(metric: str) -> str:
 
 
 def left_out(comparison: Row) -> Iterator[tuple[str, list[str]]]:
-    """Why metrics could not be compared, and which ones; a measure stands for its statistics."""
+    """The reasons for uncompared metrics, with their names; a measure covers its statistics."""
     rows = [
         row
         for row in comparison["metrics"]
@@ -152,7 +152,7 @@ def _measured(side: Row, row: Row) -> str:
 
 
 def change_text(row: Row) -> str:
-    """The difference: as percent of the value before, else in its own unit."""
+    """The difference, in percent of the value before or else in its unit."""
     if row["difference"] == 0:
         return "none"
     if row["difference_percent"] is not None:
@@ -161,7 +161,7 @@ def change_text(row: Row) -> str:
 
 
 def interval_text(row: Row) -> str:
-    """What the change may be."""
+    """The interval of the change."""
     if row["interval_percent"] is not None:
         return " to ".join(_percent(each) for each in row["interval_percent"])
     return " to ".join(_own(each, row["unit"]) for each in row["interval"])
@@ -174,7 +174,7 @@ def _percent(value: float) -> str:
 
 
 def _own(value: float, unit: str) -> str:
-    """A difference in the unit of the metric; shares in points of percent."""
+    """A difference in the metric's unit; shares in percentage points."""
     if unit == "share":
         return f"{_signed(value * 100)} points"
     if value == 0:

@@ -1,4 +1,4 @@
-"""What a finding, an error, a word of a table, a command or a strange frame length means."""
+"""Explanations of findings, broker errors, table words, commands and implausible frame lengths."""
 
 import re
 import tomllib
@@ -12,8 +12,8 @@ from dissector.findings.loading import PARTS, Rule, RuleTexts
 from dissector.limits import MAX_EXPLANATIONS
 from dissector.notices import NOTICES
 
-_NUMBER: Final = re.compile(r"\{value2?\}")  # of a single notice
-# What stands in sentences of findings for what only a finding knows, and the words of several.
+_NUMBER: Final = re.compile(r"\{value2?\}")  # numbers of a single notice
+# Placeholders of values in sentences of findings, with the plural of a choice, and brackets.
 _PLACEHOLDER: Final = re.compile(r"\{\w+(?::\w+|\|[^{}|]*\|([^{}|]*))?\}|[\[\]]")
 _WORD: Final = re.compile(r"[a-z0-9][a-z0-9_#-]*")
 _COMMON: Final = frozenset({
@@ -24,10 +24,10 @@ _COMMON: Final = frozenset({
 _LABELS: Final = {
     "rival": "What else looks the same", "decides": "What would decide", "do": "What to do",
 }  # fmt: skip
-# A frame begins with its length without these bytes; brokers add them when they say what they read.
+# The size of a frame's length field, which its value excludes; brokers' messages include it.
 LENGTH_BYTES: Final = 4
-# What other protocols begin with.
-_OPENINGS: Final = (
+# The first bytes of other protocols.
+_FIRST_BYTES: Final = (
     (b"\x16\x03", "a TLS hello: the client speaks TLS to a port that does not"),
     (b"\x15\x03", "a TLS alert: TLS was refused, or its peer does not speak it"),
     (b"GET ", "an HTTP request: something asks a web page of Pulsar's binary port"),
@@ -44,51 +44,51 @@ _OPENINGS: Final = (
 
 
 def explained(name: str, rules: Sequence[Rule]) -> list[str]:
-    """Lines of text; none if nothing has this name."""
+    """The lines that explain a name; none if nothing has this name."""
     lines: list[str] = []
     if name.isascii() and name.isdecimal() and len(name) <= 20:
-        lines += _length(int(name))
-    asked = name.lower()
+        lines += _length_lines(int(name))
+    key = name.lower()
     for error, words in broker_errors().items():
-        if error.lower() == asked:
+        if error.lower() == key:
             lines += [f"{error}: an error that a broker answers.", words["means"]]
             lines += [f"To ask: {words['ask']}"]
     for kind in NOTICES:
-        if kind.code == asked:
+        if kind.code == key:
             lines += [f"{kind.code}: a notice about the capture or the traffic ({kind.severity})."]
             lines += [f"It says: {_NUMBER.sub('…', kind.sentence)}"]
     for number, words in retired().items():
-        if asked in (number.lower(), words["code"]):
+        if key in (number.lower(), words["code"]):
             lines += [f"{number}, {words['code']}: no finding any more.", words["answer"]]
     for rule in rules:
         names = (rule.number, rule.code, *rule.errors, *filter(None, rule.words))
-        if asked in (each.lower() for each in names):
-            lines += ([""] if lines else []) + _rule(rule)
-    lines += vocabulary.meanings(asked)
+        if key in (each.lower() for each in names):
+            lines += ([""] if lines else []) + _rule_lines(rule)
+    lines += vocabulary.meanings(key)
     if not lines:
-        for line, code in vocabulary.texts(asked):
+        for line, code in vocabulary.texts(key):
             lines += [line, *([f"To know more: dissector explain {code}"] if code else [])]
     return lines
 
 
 def searched(text: str, rules: Sequence[Rule]) -> list[str]:
-    """The findings, errors and notices that say most of these words, the best first, one a line.
+    """The findings, errors and notices that contain most words of a text, best match first.
 
-    A word in a name or a title counts for more than one in the sentences; those that say half
-    of the words or less are none.
+    A word in a name or title counts more than one in the sentences. Entries with half of the words
+    or less do not match.
     """
     stems = {_stem(word) for word in _WORD.findall(text.lower()) if word not in _COMMON}
     matches = []
     for line, body in _entries(rules):
-        head = [stem for stem in stems if _contains(line, stem)]
-        rest = [stem for stem in stems if stem not in head and _contains(body, stem)]
-        if 2 * (len(head) + len(rest)) > len(stems):
-            matches.append((-len(head) - len(rest), -len(head), line))
+        in_title = [stem for stem in stems if _contains(line, stem)]
+        in_body = [stem for stem in stems if stem not in in_title and _contains(body, stem)]
+        if 2 * (len(in_title) + len(in_body)) > len(stems):
+            matches.append((-len(in_title) - len(in_body), -len(in_title), line))
     return [line for *_, line in sorted(matches)[:MAX_EXPLANATIONS]]
 
 
 def _stem(word: str) -> str:
-    """What forms of a word begin with."""
+    """The common prefix of a word's inflected forms."""
     return word[:-2] if len(word) >= 7 and word.isalpha() else word.removesuffix("s") or word
 
 
@@ -97,7 +97,7 @@ def _contains(text: str, stem: str) -> bool:
 
 
 def _entries(rules: Sequence[Rule]) -> Iterator[tuple[str, str]]:
-    """A line of each thing that can be explained, and what else is said of it."""
+    """The headline and the searchable text of everything that can be explained."""
     for rule in rules:
         for variant, words in rule.words.items():
             texts = (_plain_text(words, part) for part in PARTS)
@@ -107,8 +107,8 @@ def _entries(rules: Sequence[Rule]) -> Iterator[tuple[str, str]]:
     for number, gone in retired().items():
         yield f"{number}, {gone['code']}: no finding any more", gone["answer"]
     for error, means in broker_errors().items():
-        apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", error)
-        yield f"{error}: {means['means']}", f"{apart} {means['ask']}"
+        split_words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", error)
+        yield f"{error}: {means['means']}", f"{split_words} {means['ask']}"
     for kind in NOTICES:
         sentence = _NUMBER.sub("…", kind.sentence)
         yield f"{kind.code}: {sentence} (notice, {kind.severity})", kind.code.replace("_", " ")
@@ -116,25 +116,25 @@ def _entries(rules: Sequence[Rule]) -> Iterator[tuple[str, str]]:
 
 @cache
 def broker_errors() -> dict[str, dict[str, str]]:
-    """What errors that brokers answer mean, and what to ask, by their codes."""
+    """The meaning of each broker error, and what to ask about it, by code."""
     text = resources.files("dissector.findings").joinpath("errors.toml").read_text("utf-8")
     return tomllib.loads(text)
 
 
 @cache
 def retired() -> dict[str, dict[str, str]]:
-    """Rules that are none any more, by number: their codes, and where their answers are now."""
+    """Retired rules by number: their code, and the text that names the replacement."""
     text = resources.files("dissector.findings").joinpath("retired.toml").read_text("utf-8")
     return tomllib.loads(text)
 
 
-def _length(number: int) -> list[str]:
-    """What the first bytes of a peer are that were taken for the length of a frame."""
+def _length_lines(number: int) -> list[str]:
+    """The protocol whose first bytes were read as this frame length; empty if unknown."""
     for value in (number - LENGTH_BYTES, number):
         if not 0 <= value < 1 << 32:
             continue
         content = value.to_bytes(4, "big")
-        for opening, meaning in _OPENINGS:
+        for opening, meaning in _FIRST_BYTES:
             if content.startswith(opening):
                 return [
                     f"{number} as the length of a frame: the peer's first bytes were "
@@ -151,7 +151,7 @@ def _plain_text(words: RuleTexts, part: str) -> str:
     )
 
 
-def _rule(rule: Rule) -> list[str]:
+def _rule_lines(rule: Rule) -> list[str]:
     lines = []
     for variant, words in rule.words.items():
         name = f", {variant}" if variant else f", {rule.code}"

@@ -1,8 +1,8 @@
-"""Findings: the rows that rules give over a lake, put together and in words.
+"""Builds findings from the rows of rules: groups incidents and formats their texts.
 
 Columns of a rule's query: capture, first_ns, last_ns, and any of variant, subject_…, measured_…,
 ruled_out_…, frame_… (frame numbers of evidence, at most eight; the name is the frame's role).
-A row is one incident; what one finding measures and shows is its worst row.
+A row is one incident; the numbers and evidence of a finding are those of its worst row.
 """
 
 import re
@@ -32,21 +32,21 @@ from dissector.schemas.wire_names import name_text
 if TYPE_CHECKING:
     from dissector.queries.sandbox import Sandbox
 
-CLOCKS_NS: Final = 1_000_000_000  # clocks of hosts that capture at once differ by less
-# The numbers of single notices stand in the table, here are blanks.
+CLOCKS_NS: Final = 1_000_000_000  # the clocks of capturing hosts differ by less
+# Notice sentences with blanks for their numbers, which the table notices has.
 _NOTICES: Final = {kind.code: re.sub(r"\{(value2?|name)\}", "…", kind.sentence) for kind in NOTICES}
-_DECIMALS: Final = 6  # of numbers that are measured
+_DECIMALS: Final = 6  # of measured numbers
 _NEEDED: Final = ("capture", "first_ns", "last_ns")
 FRAME: Final = "frame"
-PACKET: Final = "packet"  # of the frame of this role, added to what the query gives
+PACKET: Final = "packet"  # column of the frame's packet, added to the query's columns
 _KINDS: Final = ("subject", "measured", "ruled_out", FRAME)
-# {name}, {name:size} in a unit or in words (`_UNITS`, `_WORDS`), {name|is|are} by how many there
-# are; the noun behind it, with a word between at most.
+# {name}; {name:size} with a format of `_UNITS` or `_WORDS`; {name|is|are} by number; and the noun
+# that follows, after at most one word.
 _PLACEHOLDER: Final = re.compile(
     r"\{(\w+)(?:\|([^{}|]*)\|([^{}|]*)|:(\w+))?\}"
     r"(?: ((?:such|other|further|open|slow) )?(ids|gaps|(?!this)\w{4,}s)\b)?"
 )
-# What is said only if its values are known, and not all of them are 0.
+# Text that is omitted if a value is unknown or all values are 0.
 _IF_KNOWN: Final = re.compile(r"\[([^\[\]]*)\]")
 _AT: Final = re.compile(r"LINE (\d+):.*", re.DOTALL)
 _NAMED: Final = re.compile(r'"(\w+)"|\bname (\w+)')
@@ -67,7 +67,7 @@ _SENTENCE: Final = {
 
 
 class Evidence(NamedTuple):
-    """A frame that shows it: its number in the capture, its last packet, its role."""
+    """A frame of evidence: its number in the capture, its last packet, its role."""
 
     frame_no: int
     packet: int | None
@@ -75,14 +75,14 @@ class Evidence(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What a rule found about one subject; times in ns since 1970.
+    """A rule's incidents of one subject; times in ns since 1970.
 
-    section: of the report, that it judges.
-    capture: of the worst incident, whose frames are the evidence, "" of a rule over several
+    section: the report section that it judges.
+    capture: of the worst incident, whose frames are the evidence; "" for a rule over several
         captures together.
-    show: see `Words`.
-    spans: when each incident began and ended, in order.
-    apart_ns: what lies closer is one.
+    show: see `RuleTexts`.
+    spans: begin and end of each incident, in order.
+    apart_ns: incidents with a shorter pause are merged.
     """
 
     number: str
@@ -106,7 +106,7 @@ class Finding(NamedTuple):
 
     @property
     def incidents(self) -> int:
-        """How often it happened."""
+        """The number of incidents."""
         return len(self.spans)
 
 
@@ -114,22 +114,22 @@ Rows = Iterable[Mapping[str, Any]]
 
 
 def findings_of_rows(rule: Rule, rows: Rows) -> tuple[list[Finding], list[RuleProblem]]:
-    """The findings that a rule's incidents make, and what went wrong in finding them."""
+    """The findings of a rule's incidents, and the problems met on the way."""
     listed = list(rows)
     failed = sorted({str(row["problem"]) for row in listed if row.get("problem")})
-    problems = [_placed(rule, text) for text in failed]
+    problems = [_problem_at(rule, text) for text in failed]
     listed = [row for row in listed if row["capture"] is not None]
     for capture in sorted(row["capture"] for row in listed if row[RANK] > MAX_RULE_INCIDENTS):
         text = f"more than {MAX_RULE_INCIDENTS:,} incidents in {capture}: the worst are shown"
         problems.append(RuleProblem(rule.file, None, text))
     try:
         shown = [row for row in listed if row[RANK] <= MAX_RULE_INCIDENTS]
-        return _put_together(rule, shown), problems
+        return _grouped(rule, shown), problems
     except UsageError as error:
-        return [], [*problems, _placed(rule, str(error))]
+        return [], [*problems, _problem_at(rule, str(error))]
     except MemoryError:
         raise
-    except Exception as error:  # values of no kind that a text can hold: other rules go on
+    except Exception as error:  # values that cannot be formatted; other rules continue
         text = f"its rows cannot be told: {type(error).__name__}"
         return [], [*problems, RuleProblem(rule.file, rule.query_line, text)]
 
@@ -137,27 +137,27 @@ def findings_of_rows(rule: Rule, rows: Rows) -> tuple[list[Finding], list[RulePr
 def findings_of(
     engine: "Sandbox", rules: Iterable[Rule]
 ) -> tuple[list[Finding], list[RuleProblem]]:
-    """What rules of a user find, worst first, and the rules that failed."""
+    """The findings of a user's rules, worst first, and the problems of rules that failed."""
     findings: list[Finding] = []
     problems = []
     for rule in rules:
-        if rule.is_over_totals:  # the program's own are asked where a report is made
+        if rule.is_over_totals:  # they run only in reports
             problems.append(RuleProblem(rule.file, rule.query_line, "totals are of reports alone"))
             continue
         try:
             rows, columns = _rows(engine, rule)
             _check(rule, columns)
         except UsageError as error:
-            problems.append(_placed(rule, str(error)))
+            problems.append(_problem_at(rule, str(error)))
             continue
-        mine, failed = findings_of_rows(rule, _with_packets(engine, rows))
-        findings += mine
+        rule_findings, failed = findings_of_rows(rule, _with_packets(engine, rows))
+        findings += rule_findings
         problems += failed
     return worst_first(findings), problems
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings in the order in which they are shown."""
+    """Findings in display order."""
     return sorted(findings, key=_order)
 
 
@@ -172,15 +172,15 @@ def _rows(engine: "Sandbox", rule: Rule) -> tuple[list[dict[str, Any]], list[str
     return rows, columns
 
 
-def _placed(rule: Rule, text: str) -> RuleProblem:
-    """An error of the engine, at the line of the rule's file that it is about."""
+def _problem_at(rule: Rule, text: str) -> RuleProblem:
+    """The problem of an engine error, with the line of the rule's file that it concerns."""
     at = _AT.search(text)
     if at is not None:
         query = incidents_query(rule)
         before = expanded(query).removesuffix(query).count("\n") + 1
         line = rule.query_line + int(at[1]) - before - 1
         return RuleProblem(rule.file, max(line, rule.query_line), _AT.sub("", text).strip(" ;"))
-    # Most errors give no line, but the name that they are about.
+    # Most errors name an identifier instead of a line.
     named = _NAMED.search(text)
     if named is not None:
         for number, line_text in enumerate(rule.query.split("\n")):
@@ -190,10 +190,10 @@ def _placed(rule: Rule, text: str) -> RuleProblem:
 
 
 def _check(rule: Rule, columns: Sequence[str]) -> None:
-    """Refuse a rule whose columns or texts do not fit.
+    """Check a rule's columns and texts.
 
     Raises:
-        UsageError: a column is missing or of no kind, or a text names what no column gives.
+        UsageError: a column is missing or has an unknown prefix, or a text names a missing column.
     """
     for name in _NEEDED:
         if name not in columns:
@@ -216,7 +216,7 @@ def _check(rule: Rule, columns: Sequence[str]) -> None:
                     raise UsageError(f"a text names {{{name}}}, which several columns give")
 
 
-@lru_cache(maxsize=1024)  # asked of each cell, several times: it took most of a finding's time
+@lru_cache(maxsize=1024)  # called for each cell several times: it dominated the time of a finding
 def _split(name: str) -> tuple[str, str]:
     for kind in (*_KINDS, PACKET):
         if name.startswith(f"{kind}_"):
@@ -230,7 +230,7 @@ def _cells(row: Mapping[str, Any], wanted: str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as all engines give it: numbers of six places at most."""
+    """A value in the form shared by all engines; floats are rounded to six decimals."""
     if isinstance(value, list):  # a map
         return {name: _plain(each) for name, each in value} or None
     if isinstance(value, Decimal):
@@ -239,57 +239,57 @@ def _plain(value: Any) -> Any:
 
 
 def _rank(rule: Rule, row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The greater the worse; of equals the one with more evidence, then the earlier comes first."""
+    """The sort key of a row, greatest for the worst; then more evidence, then earlier."""
     worst = row.get(rule.worst)
     shown = sum(number is not None for number in _cells(row, FRAME).values())
     return (worst is not None, worst or 0, shown, -(row["first_ns"] or 0), -(row["last_ns"] or 0))
 
 
-def _upheld(rule: Rule, rows: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Rows but those that rest on what is missing in their capture (`Words.whole`), where another
-    capture shows at the same time of the same subject what is there."""
+def _not_refuted(rule: Rule, rows: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """The rows, except incidents decided only by a whole capture (`RuleTexts.whole`) if another
+    capture has at the same time an incident of the subject that is not."""
     shown: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        if not _rests_on_absence(rule, row):
-            shown.setdefault(_about(row), []).append(row)
+        if not _needs_whole_capture(rule, row):
+            shown.setdefault(_subject_key(row), []).append(row)
     for row in rows:
-        if not _rests_on_absence(rule, row) or not any(
+        if not _needs_whole_capture(rule, row) or not any(
             each["capture"] != row["capture"] and _is_at_once(each, row)
-            for each in shown.get(_about(row), ())
+            for each in shown.get(_subject_key(row), ())
         ):
             yield row
 
 
-def _rests_on_absence(rule: Rule, row: Mapping[str, Any]) -> bool:
+def _needs_whole_capture(rule: Rule, row: Mapping[str, Any]) -> bool:
     words = rule.words.get(row.get("variant") or "")
     return words is not None and bool(words.whole)
 
 
-def _about(row: Mapping[str, Any]) -> str:
+def _subject_key(row: Mapping[str, Any]) -> str:
     return repr(sorted(_cells(row, "subject").items()))
 
 
 def _is_at_once(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two incidents have a moment in common, as far as clocks of hosts agree."""
+    """Whether two incidents overlap in time, with a tolerance of CLOCKS_NS."""
     begin = max(one["first_ns"] or 0, other["first_ns"] or 0)
     return begin - min(one["last_ns"] or 0, other["last_ns"] or 0) <= CLOCKS_NS
 
 
-def _put_together(rule: Rule, rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """One finding per variant, subject and capture; captures that share an incident have one."""
+def _grouped(rule: Rule, rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """One finding per variant, subject and capture; captures that share an incident share one."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for row in _upheld(rule, rows):
-        groups.setdefault((row.get("variant") or "", _about(row)), []).append(row)
+    for row in _not_refuted(rule, rows):
+        groups.setdefault((row.get("variant") or "", _subject_key(row)), []).append(row)
     findings = []
     for group in groups.values():
         by_captures: dict[frozenset[str], list[list[Mapping[str, Any]]]] = {}
         for incident in _incidents(group, _apart_ns(rule)):
-            mine = frozenset(row["capture"] for row in incident)
+            captures = frozenset(row["capture"] for row in incident)
             incidents = [incident]
-            for other in [each for each in by_captures if each & mine]:
+            for other in [each for each in by_captures if each & captures]:
                 incidents += by_captures.pop(other)
-                mine |= other
-            by_captures[mine] = incidents
+                captures |= other
+            by_captures[captures] = incidents
         findings += [finding_of(rule, incidents) for incidents in by_captures.values()]
     return findings
 
@@ -299,10 +299,10 @@ def _apart_ns(rule: Rule) -> int:
 
 
 def _incidents(rows: Rows, apart_ns: int) -> list[list[Mapping[str, Any]]]:
-    """Rows of one subject that lie close together, over midnight, too."""
+    """Rows of one subject grouped into incidents: a pause above apart_ns begins the next one."""
     incidents: list[list[Mapping[str, Any]]] = []
     until = 0
-    for row in sorted(rows, key=_place):
+    for row in sorted(rows, key=_row_order):
         if not incidents or (row["first_ns"] or 0) - until > apart_ns:
             incidents.append([])
         incidents[-1].append(row)
@@ -310,9 +310,9 @@ def _incidents(rows: Rows, apart_ns: int) -> list[list[Mapping[str, Any]]]:
     return incidents
 
 
-def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Where a row stands among those of its subject: of what several captures saw alike the one of
-    the first name is shown, in whatever order an engine gives them."""
+def _row_order(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The sort key of a row within its subject. Equal incidents of several captures sort by the
+    capture's name, so the engine's row order does not matter."""
     frames = tuple(number or 0 for number in _cells(row, FRAME).values())
     return row["first_ns"] or 0, row["last_ns"] or 0, row["capture"], frames
 
@@ -323,7 +323,7 @@ def _span(incident: Rows) -> tuple[int, int]:
 
 
 def finding_of(rule: Rule, incidents: Sequence[Sequence[Mapping[str, Any]]]) -> Finding:
-    """The finding of incidents of one subject, each with its rows.
+    """The finding for incidents of one subject. incidents: the rows of each.
 
     Raises:
         UsageError: the front matter has no such variant.
@@ -353,7 +353,7 @@ def finding_of(rule: Rule, incidents: Sequence[Sequence[Mapping[str, Any]]]) -> 
 
 
 def text_of(parts: Mapping[str, str], values: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    """The sentences; a value that itself looks like a placeholder is not looked up again.
+    """The text of a finding, a line per part; values that look like placeholders stay as they are.
 
     names: see `Rule.names`.
     """
@@ -367,14 +367,14 @@ def text_of(parts: Mapping[str, str], values: Mapping[str, Any], names: Mapping[
 
 
 def _if_known(values: Mapping[str, Any], template: str) -> str:
-    """What stands in brackets; nothing where a value is not known, or there are none of it."""
-    told = [values.get(match[1]) for match in _PLACEHOLDER.finditer(template)]
-    is_none = bool(told) and all(type(value) is int and value == 0 for value in told)
-    return "" if is_none or None in told else template
+    """The text in brackets; "" if a value is unknown or all values are 0."""
+    shown = [values.get(match[1]) for match in _PLACEHOLDER.finditer(template)]
+    is_none = bool(shown) and all(type(value) is int and value == 0 for value in shown)
+    return "" if is_none or None in shown else template
 
 
 def _counted(values: Mapping[str, Any], names: Mapping[str, str], match: re.Match[str]) -> str:
-    """A value in a sentence, or the word that its number asks for, and the noun behind it."""
+    """The text of a placeholder: a value, or the word for its number; and the noun that follows."""
     name, singular, plural, form, between, noun = match.groups()
     value = values.get(name)
     is_one = value == 1 and type(value) is int
@@ -390,7 +390,7 @@ def _counted(values: Mapping[str, Any], names: Mapping[str, str], match: re.Matc
 
 
 def counts_text(counts: Mapping[str, int], names: Mapping[str, str]) -> str:
-    """Counts by name, the largest first: 3 MQTT, 1 Kafka. names: what a sentence calls some."""
+    """Counts by name, the largest first: 3 MQTT, 1 Kafka. names: display names."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     shown = ", ".join(
         f"{count:,} {names.get(name) or name_text(name)}"
@@ -400,19 +400,19 @@ def counts_text(counts: Mapping[str, int], names: Mapping[str, str]) -> str:
 
 
 def _shares(counts: Mapping[str, int], names: Mapping[str, str]) -> str:
-    """The same behind a number of all: where they have one name, without it."""
+    """Counts by name after their total; a single name without its count, which equals it."""
     text = counts_text(counts, names)
     return text.partition(" ")[2] if len(counts) == 1 else text
 
 
 def _asked(code: str) -> str:
-    """What to ask about an error that a broker answered."""
+    """The question to ask about a broker error."""
     unknown = "What does the broker's log say at that time?"
     return broker_errors().get(code, {}).get("ask", unknown)
 
 
 def _notices(counts: Mapping[str, int]) -> str:
-    """What notices say, by their codes, with how often each was raised."""
+    """The sentences of notices, with their codes and counts."""
     return "; ".join(
         f"{_NOTICES.get(code, 'a bound on memory')} ({code}, {count:,} time{'s' * (count != 1)})"
         for code, count in sorted(counts.items())
@@ -440,12 +440,12 @@ def _shown(name: str, value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:,.3f}".rstrip("0").rstrip(".")
-    # A line break in a name would look like the next sentence.
+    # `name_text` escapes line breaks, which would look like the next sentence.
     return f"{value:,}" if isinstance(value, int) else name_text(str(value))
 
 
 def _with_packets(engine: "Sandbox", rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of a rule; beside each frame the packet that completed it."""
+    """The rows of a rule, with the packet that completed each frame."""
     wanted = {
         (row["capture"], number)
         for row in rows

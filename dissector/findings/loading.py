@@ -1,4 +1,4 @@
-"""Rules of findings: one file each, a front matter in TOML and a query in SQL.
+"""Parses rules: a file has a front matter in TOML and a query in SQL.
 
     /*
     code = "stored_twice"
@@ -6,7 +6,7 @@
     */
     SELECT …
 
-A rule that cannot be used is a problem with its file and line; the others go on.
+A rule that cannot be parsed becomes a RuleProblem with its file and line; the others are loaded.
 """
 
 import re
@@ -21,20 +21,20 @@ from typing import Any, Final, NamedTuple
 from dissector.errors import UsageError
 from dissector.limits import MAX_RULE_BYTES, MAX_RULE_INCIDENTS
 
-# The worst first. That a subject is fine (`ok`) rules over totals alone can say.
+# Worst first. Only rules over totals use `ok`: the subject has no fault.
 OK: Final = "ok"
 SEVERITIES: Final = ("error", "warning", "info", OK)
 WRONG: Final = SEVERITIES[:2]
 VERDICTS: Final = ("proven", "pattern", "ruled_out")
-# What a text says, in this order: what happened, how it is known, what else could look the same,
-# the one fact that would decide, and what to do.
+# The parts of a text in order: what happened, the proof, alternative causes, the fact that would
+# decide between them, and what to do.
 PARTS: Final = ("what", "known", "rival", "decides", "do")
 RANK: Final = "rank_of_capture"
 _TEXTS: Final = ("code", "number", "title", "severity")
-_TEXTS_OF_ROWS: Final = ("verdict", "protocol", "worst")  # that rules over totals do without
+_TEXTS_OF_ROWS: Final = ("verdict", "protocol", "worst")  # not needed by rules over totals
 _MORE_TEXTS: Final = ("section", "whole")
 _NUMBERS: Final = ("apart_s",)
-APART_S: Final = 60.0  # incidents of one subject that lie closer are one, unless a rule says else
+APART_S: Final = 60.0  # default: closer incidents of one subject are merged
 _TABLES: Final = ("thresholds", "ruled_out", "needs", "names", "text", "variant")
 _LISTS: Final = ("references", "fires", "real", "silent", "errors")
 _PARAMETER: Final = re.compile(r"\$([a-z]\w*)")
@@ -44,7 +44,7 @@ _AT_LINE: Final = re.compile(r"\(?at line (\d+), column \d+\)?")
 
 
 class RuleProblem(NamedTuple):
-    """A rule that cannot be used: its file, the line if that is known, and what is wrong."""
+    """Why a rule cannot be used: its file, the line if known, and the error."""
 
     file: str
     line: int | None
@@ -56,7 +56,7 @@ class RuleProblem(NamedTuple):
 
 
 class Threshold(NamedTuple):
-    """A number that decides, its unit, and why it is this one."""
+    """A constant of a rule: its value, its unit, and the reason for the value."""
 
     value: float
     unit: str
@@ -64,11 +64,11 @@ class Threshold(NamedTuple):
 
 
 class RuleTexts(NamedTuple):
-    """How one kind of a rule's incidents is called, and what its text says (`PARTS`).
+    """Title, severity, verdict and text (`PARTS`) of one variant of a rule's incidents.
 
-    whole: why only a whole capture decides it, "" where a window of a tap does, too.
-    show: what a command shows of it: a table and a condition of -Y, or `$` and a command of another
-        program; "" where frames of evidence do.
+    whole: why only a whole capture decides it, "" if a window of a tap suffices.
+    show: how to show it: a table and a condition of -Y, or `$` and a shell command; "" if the
+        frames of evidence show it.
     """
 
     title: str
@@ -82,20 +82,18 @@ class RuleTexts(NamedTuple):
 class Rule(NamedTuple):
     """A rule.
 
-    words: by the value of the query's column `variant`, "" where it has none.
-    ruled_out: by the name of a column ruled_out_<name>, what a true value there rules out.
-    names: what a sentence calls names of counts (`{name:counts}`).
-    fires, silent: sample captures on which it must, and must not, fire.
-    real: those of `fires` that were recorded from a real broker; the others were made.
-    errors: answers of brokers and clients that it explains.
-    worst: the column of the query by which incidents are ordered, the greatest first.
-    section: of the report, that it judges, "" for none.
-    needs: conditions by table, one of which a row of its table must meet for an incident to be
-        possible at all, none if nothing is known.
-    apart_s: incidents of one subject that lie closer are one.
+    words: texts by the value of the query's column `variant`, "" without one.
+    ruled_out: the cause that a true value in the column ruled_out_<name> excludes, by name.
+    names: display names of the keys in counts (`{name:counts}`).
+    fires, silent: sample captures on which it must, or must not, fire.
+    real: the captures of `fires` that were recorded from a real broker; the others are synthetic.
+    errors: errors of brokers and clients that it explains.
+    worst: the column of the query that sorts incidents, in descending order.
+    section: the report section that it judges, "" for none.
+    needs: conditions by table; without a row that meets one there is no incident. Empty: unknown.
+    apart_s: incidents of one subject with a shorter pause are merged.
     query_line: the line of the file where the query begins.
-    is_over_totals: it is asked about the numbers of a report (see `dissector.findings.totals`), not
-        about rows of a capture.
+    is_over_totals: it reads the numbers of a report (`dissector.findings.totals`), not rows.
     """
 
     file: str
@@ -120,8 +118,8 @@ class Rule(NamedTuple):
     is_over_totals: bool
 
 
-class _Wrong(Exception):
-    """What is wrong with a rule, and in which line."""
+class _RuleError(Exception):
+    """An error in a rule, with its line."""
 
     def __init__(self, text: str, line: int | None = None) -> None:
         super().__init__(text)
@@ -129,34 +127,34 @@ class _Wrong(Exception):
 
 
 def load_rules(folder: Path | None = None) -> tuple[list[Rule], list[RuleProblem]]:
-    """The rules of the program and those of a folder, by number, and those that are broken.
+    """The rules of the program and of a folder, sorted by number, and the problems of broken ones.
 
-    A rule of the folder takes the place of one of the program that has the same code.
+    A rule of the folder replaces the program's rule with the same code.
     """
     own, problems = _own_rules()
-    more, broken = ([], []) if folder is None else _read_all(_files(folder))
+    more, broken = ([], []) if folder is None else _load_all(_files(folder))
     rules = {rule.code: rule for rule in (*own, *more)}
     return sorted(rules.values(), key=lambda rule: (rule.number, rule.code)), [*problems, *broken]
 
 
 @cache
 def _own_rules() -> tuple[list[Rule], list[RuleProblem]]:
-    """Those of the program: one command asks for them several times."""
-    return _read_all(_files(resources.files("dissector.findings") / "rules"))
+    """The rules of the program, cached because one command loads them several times."""
+    return _load_all(_files(resources.files("dissector.findings") / "rules"))
 
 
-def _read_all(files: Iterable[Traversable]) -> tuple[list[Rule], list[RuleProblem]]:
+def _load_all(files: Iterable[Traversable]) -> tuple[list[Rule], list[RuleProblem]]:
     rules, problems = [], []
     for file in files:
         try:
             rules.append(read_rule(str(file), _text_of(file)))
-        except _Wrong as wrong:
-            problems.append(RuleProblem(str(file), wrong.line, str(wrong)))
+        except _RuleError as error:
+            problems.append(RuleProblem(str(file), error.line, str(error)))
     return rules, problems
 
 
 def named(rules: Sequence[Rule], names: Iterable[str]) -> list[Rule]:
-    """The rules of these numbers or codes, all of them if there is none.
+    """The rules with these numbers or codes, all rules if no name is given.
 
     Raises:
         UsageError: no rule has such a name.
@@ -177,29 +175,29 @@ def _files(folder: Traversable) -> Iterator[Traversable]:
 def _text_of(file: Traversable) -> str:
     try:
         if not file.is_file():  # opening a pipe would wait for its writer
-            raise _Wrong("is no file")
+            raise _RuleError("is no file")
         with file.open("rb") as opened:
             content = opened.read(MAX_RULE_BYTES + 1)
     except OSError as error:
-        raise _Wrong(f"cannot be read: {error.strerror or error}") from None
+        raise _RuleError(f"cannot be read: {error.strerror or error}") from None
     if len(content) > MAX_RULE_BYTES:
-        raise _Wrong("is larger than 1 MiB: not a rule")
+        raise _RuleError("is larger than 1 MiB: not a rule")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise _Wrong("a rule is UTF-8", line) from None
+        raise _RuleError("a rule is UTF-8", line) from None
 
 
 def read_rule(file: str, text: str) -> Rule:
-    """The rule of a file's text.
+    """Parse the text of a rule file.
 
     Raises:
-        _Wrong: it is no rule.
+        _RuleError: the text is no valid rule.
     """
     head, end, query = text.partition("\n*/\n")
     if not head.startswith("/*\n") or not end:
-        raise _Wrong("a rule begins with a line /*, its front matter in TOML, and a line */", 1)
+        raise _RuleError("a rule begins with a line /*, its front matter in TOML, and a line */", 1)
     front = head.removeprefix("/*\n")
     query_line = head.count("\n") + 3
     try:
@@ -207,7 +205,7 @@ def read_rule(file: str, text: str) -> Rule:
     except tomllib.TOMLDecodeError as error:
         match = _AT_LINE.search(str(error))
         line = int(match[1]) + 1 if match else query_line - 2
-        raise _Wrong(_AT_LINE.sub("", str(error)).strip() or "is no TOML", line) from None
+        raise _RuleError(_AT_LINE.sub("", str(error)).strip() or "is no TOML", line) from None
     rule = _rule(file, values, query.strip("\n").rstrip().rstrip(";"), query_line)
     leading = len(query) - len(query.lstrip("\n"))
     return rule._replace(query_line=query_line + leading)
@@ -217,25 +215,25 @@ def _rule(file: str, values: dict[str, Any], query: str, query_line: int) -> Rul
     is_over_totals = _OVER_TOTALS.search(query) is not None
     for key in _TEXTS if is_over_totals else (*_TEXTS, *_TEXTS_OF_ROWS):
         if not isinstance(values.get(key), str) or not values[key]:
-            raise _Wrong(f"the front matter has no text `{key}`", 1)
+            raise _RuleError(f"the front matter has no text `{key}`", 1)
     known = {*_TEXTS, *_TEXTS_OF_ROWS, *_LISTS, *_MORE_TEXTS, *_NUMBERS, *_TABLES}
     for key in values:
         if key in _NUMBERS and type(values[key]) not in (int, float):
-            raise _Wrong(f"`{key}` is no number", 1)
+            raise _RuleError(f"`{key}` is no number", 1)
         if key in _MORE_TEXTS and not isinstance(values[key], str):
-            raise _Wrong(f"`{key}` is no text", 1)
+            raise _RuleError(f"`{key}` is no text", 1)
         if key not in known:
-            raise _Wrong(f"the front matter has a key that means nothing: {key}", 1)
+            raise _RuleError(f"the front matter has a key that means nothing: {key}", 1)
     lists = {}
     for key in _LISTS:
         texts = values.get(key, [])
         if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
-            raise _Wrong(f"`{key}` is no list of texts", 1)
+            raise _RuleError(f"`{key}` is no list of texts", 1)
         lists[key] = tuple(texts)
     if not {*lists["real"]} <= {*lists["fires"]}:
-        raise _Wrong("`real` names a capture that `fires` does not", 1)
+        raise _RuleError("`real` names a capture that `fires` does not", 1)
     if not query:
-        raise _Wrong("there is no query behind the front matter", query_line)
+        raise _RuleError("there is no query behind the front matter", query_line)
     thresholds = {
         name: _threshold(name, value) for name, value in _table(values, "thresholds").items()
     }
@@ -246,21 +244,21 @@ def _rule(file: str, values: dict[str, Any], query: str, query_line: int) -> Rul
     for number, line in lines:
         for name in _PARAMETER.findall(line):
             if name not in thresholds:
-                raise _Wrong(f"${name} is no threshold of the rule", number)
+                raise _RuleError(f"${name} is no threshold of the rule", number)
     nothing = RuleTexts("", "", VERDICTS[0], dict.fromkeys(PARTS[1:], ""), "", "")
     base = nothing if is_over_totals else None
-    plain = _words(values, {**_table(values, "text")}, base)
+    plain = _rule_texts(values, {**_table(values, "text")}, base)
     variants = _table(values, "variant")
     words = {"": plain}
     for name, value in variants.items():
         if not isinstance(value, dict):
-            raise _Wrong(f"`variant.{name}` is no table", 1)
+            raise _RuleError(f"`variant.{name}` is no table", 1)
         like = value.get("like", "")
         if not isinstance(like, str) or like not in words:
-            raise _Wrong(f"`variant.{name}` is like {like!r}, which is no variant above it", 1)
-        words[name] = _words(value, value, words[like])
+            raise _RuleError(f"`variant.{name}` is like {like!r}, which is no variant above it", 1)
+        words[name] = _rule_texts(value, value, words[like])
     if not is_over_totals and any(each.severity == OK for each in words.values()):
-        raise _Wrong("only rules over totals say that something is ok", 1)
+        raise _RuleError("only rules over totals say that something is ok", 1)
     return Rule(
         file, values["code"], values["number"], values.get("protocol", ""), values.get("worst", ""),
         values.get("section", ""), words, thresholds, ruled_out, names, needs,
@@ -272,14 +270,14 @@ def _rule(file: str, values: dict[str, Any], query: str, query_line: int) -> Rul
 def _table(values: Mapping[str, Any], key: str) -> dict[str, Any]:
     table = values.get(key, {})
     if not isinstance(table, dict):
-        raise _Wrong(f"`{key}` is no table", 1)
+        raise _RuleError(f"`{key}` is no table", 1)
     return table
 
 
 def _texts(values: Mapping[str, Any], key: str) -> dict[str, str]:
     texts = _table(values, key)
     if not all(isinstance(each, str) for each in texts.values()):
-        raise _Wrong(f"`{key}` is no table of texts", 1)
+        raise _RuleError(f"`{key}` is no table of texts", 1)
     return texts
 
 
@@ -289,41 +287,45 @@ def _threshold(name: str, value: object) -> Threshold:
         is_number = isinstance(number, int | float) and not isinstance(number, bool)
         if is_number and isinstance(unit, str) and isinstance(why, str) and unit and why:
             return Threshold(number, unit, why)  # type: ignore[arg-type]
-    raise _Wrong(f"`thresholds.{name}` needs value (a number), unit and why (texts)", 1)
+    raise _RuleError(f"`thresholds.{name}` needs value (a number), unit and why (texts)", 1)
 
 
-def _words(values: Mapping[str, Any], text: Mapping[str, Any], base: RuleTexts | None) -> RuleTexts:
-    """Words of a rule, or of a variant: what it does not say is as in the rule's own."""
+def _rule_texts(
+    values: Mapping[str, Any], text: Mapping[str, Any], base: RuleTexts | None
+) -> RuleTexts:
+    """The texts of a rule or of a variant, which inherits missing values from `base`."""
     severity = values.get("severity", base.severity if base else "")
     verdict = values.get("verdict", base.verdict if base else "")
     if severity not in SEVERITIES:
-        raise _Wrong(f"severity {severity!r} is none of {', '.join(SEVERITIES)}", 1)
+        raise _RuleError(f"severity {severity!r} is none of {', '.join(SEVERITIES)}", 1)
     if verdict not in VERDICTS:
-        raise _Wrong(f"verdict {verdict!r} is none of {', '.join(VERDICTS)}", 1)
+        raise _RuleError(f"verdict {verdict!r} is none of {', '.join(VERDICTS)}", 1)
     parts = {}
     for part in PARTS:
         sentence = text.get(part, base.parts.get(part) if base else None)
         is_needed = base is None or part not in base.parts or bool(base.parts[part])
         if not isinstance(sentence, str) or (is_needed and not sentence.strip()):
-            raise _Wrong(f"the text has no `{part}`: a cause is never named without its rival", 1)
+            raise _RuleError(
+                f"the text has no `{part}`: a cause is never named without its rival", 1
+            )
         parts[part] = " ".join(sentence.split())
     title = values.get("title", base.title if base else "")
     if not isinstance(title, str) or not title:
-        raise _Wrong("title is no text", 1)
+        raise _RuleError("title is no text", 1)
     whole = values.get("whole", base.whole if base else "")
     if not isinstance(whole, str):
-        raise _Wrong("whole is no text", 1)
+        raise _RuleError("whole is no text", 1)
     show = text.get("show", base.show if base else "")
     if not isinstance(show, str):
-        raise _Wrong("show is no text", 1)
+        raise _RuleError("show is no text", 1)
     return RuleTexts(title, severity, verdict, parts, whole, show)
 
 
 def incidents_query(rule: Rule) -> str:
-    """The worst incidents of each capture by the rule, ranked (`rank_of_capture`, from 1).
+    """The SQL for the worst incidents of each capture, ranked (`rank_of_capture`, from 1).
 
-    There is one more than counts (`MAX_RULE_INCIDENTS`), where there are more. Thresholds have
-    their values; the lines of the rule's query are lines of their own, since errors name lines.
+    It returns up to MAX_RULE_INCIDENTS + 1 rows, so that an excess is visible. Thresholds are
+    replaced by their values. The query keeps its own lines, because errors name lines.
     """
     return (
         "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY capture ORDER BY "
@@ -334,7 +336,7 @@ def incidents_query(rule: Rule) -> str:
 
 
 def with_thresholds(rule: Rule, text: str) -> str:
-    """A text of a rule, its query or what it needs, with the values of its thresholds."""
+    """A rule's query or condition with its thresholds replaced by their values."""
     return _PARAMETER.sub(
         lambda match: (
             repr(rule.thresholds[match[1]].value) if match[1] in rule.thresholds else match[0]

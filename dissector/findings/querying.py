@@ -1,7 +1,7 @@
-"""The rules of the program as queries of reports: their rows are made, kept and found like others.
+"""The rules of the program as report queries, whose rows are computed and cached like any other.
 
-A rule sees the rows of each capture as it landed, also where captures go over into each other: what
-it names as evidence are frames of that capture.
+A rule reads the rows of each capture as they were landed, even if captures are joined: its evidence
+are frames of that capture.
 """
 
 import hashlib
@@ -17,32 +17,32 @@ from dissector.findings.finding import FRAME, PACKET
 from dissector.findings.loading import Rule, incidents_query, load_rules, with_thresholds
 from dissector.protocols import PROTOCOL_NAMES
 from dissector.queries.catalogue import MAY_FAIL, used_views
-from dissector.queries.needed_rows import NOTHING, Any, Need, Rows
+from dissector.queries.needed_rows import NOTHING, AnyOf, Need, TableRows
 from dissector.schemas import SCHEMA_VERSION
 from dissector.schemas.small_tables import NUMBER, TEXT, small_table
 
-# It steps when rows of rules are kept in another form.
+# Version of the cached rows of rules.
 _FORM: Final = 1
 
 
 class OverFrames(Protocol):
-    """An engine that has the table frames."""
+    """An engine with the table frames."""
 
     def register(self, name: str, rows: pa.Table) -> None:
-        """A small table."""
+        """Copy a small table into the engine."""
 
     def table(self, query: str) -> pa.Table:
-        """The rows of a query that are few."""
+        """The rows of a query with few rows."""
 
     def tables(
         self, queries: Mapping[str, str], needs: Mapping[str, Need] | None = None
     ) -> dict[str, pa.Table]:
-        """Those of several, or the reason why one failed. needs: what they need, by name."""
+        """The rows of several queries; one row with the reason for a failed one. needs: by name."""
 
 
 class RuleQuery(NamedTuple):
-    """A rule, its query over the tables of a lake, what it needs by its front matter (with
-    values), and a digest of all that its rows depend on."""
+    """A rule, its SQL over the tables of a lake, the needs of its front matter (thresholds
+    replaced), and a digest of everything that its rows depend on."""
 
     rule: Rule
     text: str
@@ -52,7 +52,7 @@ class RuleQuery(NamedTuple):
 
 @cache
 def rule_queries() -> Mapping[str, RuleQuery]:
-    """The rules of the program over rows by the names of their queries."""
+    """The program's rules that read rows, by query name."""
     queries = {}
     for rule in load_rules()[0]:
         if rule.is_over_totals:
@@ -63,21 +63,21 @@ def rule_queries() -> Mapping[str, RuleQuery]:
         views = "\n".join(view.query for view in used_views(read))
         whole = f"{_FORM}\n{SCHEMA_VERSION}\n{read}\n{views}"
         digest = hashlib.sha256(whole.encode()).hexdigest()
-        need = Any(tuple(map(Rows, needs, needs.values()))) if needs else NOTHING
+        need = AnyOf(tuple(map(TableRows, needs, needs.values()))) if needs else NOTHING
         queries[f"{MAY_FAIL}{rule.number.lower()}"] = RuleQuery(rule, text, need, digest)
     return queries
 
 
 def with_packets(engine: OverFrames, tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-    """Rows of rules by the names of their queries; beside each frame the packet that completed it.
+    """The tables by query name; those of rules with the packet that completed each frame.
 
-    Rows of other queries stay as they are.
+    Tables of other queries are unchanged.
     """
     rules = {name: rows for name, rows in tables.items() if name.startswith(MAY_FAIL)}
     frames: set[tuple[str, int]] = set()
     for rows in rules.values():
         captures = rows.column("capture").to_pylist()
-        for name in _frames(rows):
+        for name in _frame_columns(rows):
             numbers = rows.column(name).to_pylist()
             frames.update(
                 (capture, int(number))
@@ -86,53 +86,57 @@ def with_packets(engine: OverFrames, tables: Mapping[str, pa.Table]) -> dict[str
     packets: dict[tuple[str, int], int] = {}
     if frames:
         engine.register("evidence", small_table(sorted(frames), capture=TEXT, no=NUMBER))
-        there = engine.table(
+        completed = engine.table(
             "SELECT f.capture, f.frame_no, f.last_packet FROM frames AS f JOIN evidence AS e "
             "ON e.capture = f.capture AND e.no = f.frame_no"
         )
         packets = {
-            (row["capture"], row["frame_no"]): row["last_packet"] for row in there.to_pylist()
+            (row["capture"], row["frame_no"]): row["last_packet"] for row in completed.to_pylist()
         }
     return {
-        name: _beside(rows, packets) if name in rules else rows for name, rows in tables.items()
+        name: _add_packets(rows, packets) if name in rules else rows
+        for name, rows in tables.items()
     }
 
 
 def incidents(engine: OverFrames, queries: Mapping[str, str]) -> dict[str, pa.Table]:
-    """What rules give, with packets, by the names of their queries.
+    """The incidents of rules, with packets, by query name.
 
-    Rules of a protocol are not asked where only others are spoken, nor those that need rows of a
-    kind where there are none.
+    A rule does not run if its protocol does not occur, or if rows that it needs do not exist.
 
     Args:
-        queries: by name; those that are no rules are passed over.
+        queries: SQL by name; those that are no rules are ignored.
     """
-    there = engine.table("SELECT DISTINCT protocol FROM connections").column(0).to_pylist()
-    spoken = {*there}.intersection(PROTOCOL_NAMES)
+    protocols = engine.table("SELECT DISTINCT protocol FROM connections").column(0).to_pylist()
+    known_protocols = {*protocols}.intersection(PROTOCOL_NAMES)
     rules = {name: query for name, query in rule_queries().items() if name in queries}
-    asked = {name for name, each in rules.items() if not spoken or each.rule.protocol in spoken}
+    runnable = {
+        name
+        for name, each in rules.items()
+        if not known_protocols or each.rule.protocol in known_protocols
+    }
     tables = engine.tables(
-        {name: text for name, text in queries.items() if name in asked},
-        {name: rules[name].needs for name in asked},
+        {name: text for name, text in queries.items() if name in runnable},
+        {name: rules[name].needs for name in runnable},
     )
     return dict.fromkeys(rules, small_table([], capture=TEXT)) | with_packets(engine, tables)
 
 
 def write_incidents(engine: OverFrames, queries: Mapping[str, str], folder: Path) -> None:
-    """The same, a file of its name each."""
+    """Write the incidents of each rule to <name>.parquet in a folder."""
     for name, rows in incidents(engine, queries).items():
         pq.write_table(rows, folder / f"{name}.parquet", compression="zstd")
 
 
-def _frames(rows: pa.Table) -> list[str]:
+def _frame_columns(rows: pa.Table) -> list[str]:
     return [name for name in rows.column_names if name.startswith(f"{FRAME}_")]
 
 
-def _beside(rows: pa.Table, packets: Mapping[tuple[str, int], int]) -> pa.Table:
+def _add_packets(rows: pa.Table, packets: Mapping[tuple[str, int], int]) -> pa.Table:
     captures = rows.column("capture").to_pylist()
-    for name in _frames(rows):
+    for name in _frame_columns(rows):
         numbers = rows.column(name).to_pylist()
-        mine = [packets.get(key) for key in zip(captures, numbers, strict=True)]
-        column = small_table(zip(mine), packet=NUMBER).column(0)
+        packet_numbers = [packets.get(key) for key in zip(captures, numbers, strict=True)]
+        column = small_table(zip(packet_numbers), packet=NUMBER).column(0)
         rows = rows.append_column(PACKET + name.removeprefix(FRAME), column)
     return rows

@@ -1,10 +1,9 @@
-"""What a tap found while it runs, kept beside the rows of its lake: LAKE/_findings/RUN.jsonl.
+"""Findings of a running tap, in its lake beside the rows: LAKE/_findings/RUN.jsonl.
 
-A row is written in the rotation in which it closes, so that rotations in order are a recording;
-what a rule needs of connections, producers and requests that are open is in the lake when they are
-over. Until then the tap, which sees them, notes what it finds: one line of JSON for each incident.
-Once all rows of a run are in the lake, what it noted is gone, and the rules find it in the rows.
-After a crash it stays: of what was open then there are no rows.
+A row is written by the rotation in which it closes, so the lake has no rows of open connections,
+producers and requests, which rules need. Until they close, the tap writes its findings here: one
+line of JSON per incident. When all rows of a run are in the lake, the file is deleted, because the
+rules find the incidents in the rows. After a crash it stays: what was open then has no rows.
 """
 
 import contextlib
@@ -22,13 +21,13 @@ from dissector.lake.manifest import MANIFEST_FOLDER
 from dissector.limits import MAX_NOTED_BYTES, MAX_NOTED_FINDINGS
 
 FOLDER: Final = "_findings"
-_ENDING: Final = ".jsonl"
+_SUFFIX: Final = ".jsonl"
 
 
 class Notes:
-    """Notes the findings of a run of a tap, in a thread of its own: packets wait for no disk.
+    """Writes the findings of a tap's run in a thread, so that packets never wait for the disk.
 
-    problem: why the last one could not be written.
+    problem: why the last write failed, None if it succeeded.
     """
 
     def __init__(self, lake: Path) -> None:
@@ -36,55 +35,55 @@ class Notes:
         self._folder = lake / FOLDER
         self._path: Path | None = None
         self._count = 0
-        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="tap-notes", daemon=True)
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run_tasks, name="tap-notes", daemon=True)
         self._thread.start()
 
     def begin(self, capture: str, is_landed: bool) -> None:
-        """A run begins, whose rotations are named by this; what an earlier one noted goes.
+        """Begin a run: `capture` names its rotations. Ends the earlier run.
 
         Args:
-            is_landed: all rows so far are in the lake.
+            is_landed: all earlier rows are in the lake, so the earlier run's file is deleted.
         """
         self._forget(is_landed)
-        self._path = self._folder / f"{capture}{_ENDING}"
+        self._path = self._folder / f"{capture}{_SUFFIX}"
         self._count = 0
 
     def add(self, one: Finding) -> None:
-        """Note an incident; beyond the bound none is."""
+        """Write an incident; at MAX_NOTED_FINDINGS it is dropped."""
         if self._path is None or self._count >= MAX_NOTED_FINDINGS:
             return
         self._count += 1
         row = one._replace(evidence=())._asdict() | {
-            "capture": self._path.name.removesuffix(_ENDING),
+            "capture": self._path.name.removesuffix(_SUFFIX),
             "subject": dict(one.subject),
             "measured": dict(one.measured),
             "thresholds": dict(one.thresholds),
             "evidence": [each._asdict() for each in one.evidence],
         }
-        self._work.put(partial(self._write, self._path, json.dumps(row) + "\n"))
+        self._tasks.put(partial(self._write, self._path, json.dumps(row) + "\n"))
 
     def close(self, is_landed: bool) -> None:
-        """The run is over. is_landed: all of its rows are in the lake."""
+        """End the run and the thread. is_landed: all its rows are in the lake; deletes its file."""
         self._forget(is_landed)
-        self._work.put(None)
+        self._tasks.put(None)
         self._thread.join()
 
     def _forget(self, is_landed: bool) -> None:
         if self._path is not None and is_landed:
-            self._work.put(partial(self._remove, self._path))
+            self._tasks.put(partial(self._remove, self._path))
         self._path = None
 
     # -- in the thread
 
-    def _run(self) -> None:
-        while (work := self._work.get()) is not None:
-            work()
+    def _run_tasks(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            task()
 
     def _write(self, path: Path, line: str) -> None:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            # It is a lake from now on, also before a rotation is over.
+            # The folder is a lake from now on, even before the first rotation ends.
             (self._folder.parent / MANIFEST_FOLDER).mkdir(exist_ok=True)
             with open(path, "a", encoding="utf-8") as file:
                 file.write(line)
@@ -100,15 +99,15 @@ class Notes:
 
 
 def noted(lake: Path) -> list[Finding]:
-    """What taps noted in a lake, of runs whose rows are not all there. What cannot be read is
-    passed over: a line may be half written."""
+    """The findings that taps wrote for runs whose rows are not all in the lake. Unreadable lines
+    are skipped: a line may be half written."""
     findings: list[Finding] = []
     try:
         names = sorted(os.listdir(lake / FOLDER))
     except OSError:
         return []
     for name in names:
-        if not name.endswith(_ENDING):
+        if not name.endswith(_SUFFIX):
             continue
         try:
             with open(lake / FOLDER / name, encoding="utf-8", errors="replace") as file:
@@ -120,7 +119,7 @@ def noted(lake: Path) -> list[Finding]:
 
 
 def _finding(line: str) -> Finding | None:
-    """A finding of a line of JSON."""
+    """The finding of a line of JSON, None if the line is malformed."""
     try:
         row: dict[str, Any] = json.loads(line)
         evidence = tuple(Evidence(**each) for each in row.pop("evidence"))
@@ -143,8 +142,8 @@ def _finding(line: str) -> Finding | None:
 
 
 def joined(findings: Sequence[Finding], more: Sequence[Finding]) -> list[Finding]:
-    """Findings of rows, and those noted that the rows do not show: of the same rule, subject and
-    time one is enough."""
+    """The findings from rows, plus those of `more` that are no repetition of one: with the same
+    rule, severity and subject at the same time."""
     known = list(findings)
     for one in more:
         if not any(_is_same(one, other) for other in known):

@@ -1,7 +1,6 @@
-"""Words that are explained beside findings: commands, columns and their words, numbers, texts.
+"""Explanations of commands, columns and their values, metrics, and texts of brokers and clients.
 
-What stands in tables of docs/*.md, and what metrics are, is kept in `data/words.jsonl`
-(`dissector.cli.words`).
+The words of tables in docs/*.md and the metrics are in `data/words.jsonl` (`dissector.cli.words`).
 """
 
 import json
@@ -13,12 +12,12 @@ from importlib import resources
 from typing import Any, Final
 
 _METRIC: Final = "dissector_"
-_LEAST_PART: Final = 8  # characters of a text that somebody asks for
+_LEAST_PART: Final = 8  # least characters of a searched part of a text
 
 
 @cache
 def vocabulary() -> dict[str, Any]:
-    """`commands` by protocol, `packets` and `texts`."""
+    """The vocabulary file: `commands` by protocol, `packets` and `texts`."""
     text = resources.files("dissector.findings").joinpath("vocabulary.toml").read_text("utf-8")
     return tomllib.loads(text)
 
@@ -30,10 +29,10 @@ def _words() -> Sequence[dict[str, str]]:
 
 
 def meanings(asked: str) -> Iterator[str]:
-    """What a word means, a line each: of tables, of the protocols, of texts and metrics.
+    """The meanings of a word, a line each: commands, reasons, columns and their values, metrics.
 
     Args:
-        asked: in small letters.
+        asked: the word in lower case.
     """
     known = vocabulary()
     for protocol, commands in known["commands"].items():
@@ -49,8 +48,8 @@ def meanings(asked: str) -> Iterator[str]:
 
 
 def texts(asked: str) -> Iterator[tuple[str, str]]:
-    """Lines about texts of brokers and clients that this one has in it, or is a part of, and the
-    code that says more, empty if there is none. asked: in small letters."""
+    """The explanations of broker and client texts that contain the asked one or are part of it,
+    each with the code to explain next, "" if none. asked: in lower case."""
     for each in vocabulary()["texts"]:
         parts = [re.escape(part) for part in each["text"].lower().split("…")]
         is_in = re.search(".*".join(parts), asked) is not None
@@ -60,7 +59,7 @@ def texts(asked: str) -> Iterator[tuple[str, str]]:
 
 
 def _columns(asked: str) -> Iterator[str]:
-    """Columns of tables with this name, equal ones once, and columns that hold the word."""
+    """Lines for tables and columns of this name, equal columns once, and for values of columns."""
     from dissector.schemas import OF_REPORTS, TABLES
     from dissector.schemas.enums import EXPLAINED, OTHER_PROTOCOLS
 

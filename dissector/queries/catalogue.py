@@ -1,8 +1,8 @@
-"""The queries that numbers are made of: one file of SQL per tally, read once, with its digest.
+"""The catalogue of queries: one SQL file per query, parsed once, each with a digest.
 
-A query's text is SQL of DuckDB over the tables of a lake, the views of `shared_views.sql` and a
-few functions (`duckdb_engine.FUNCTIONS`). It gives rows per capture. Its header says how rows of
-several captures become one:
+A query is DuckDB SQL over the tables of a lake, the views of `shared_views.sql` and a few functions
+(`duckdb_engine.FUNCTIONS`). It returns rows per capture. The header of an aggregation says how the
+rows of several captures are merged:
 
     -- sends: publishes of a producer by outcome
     -- keys: topic, producer_name, outcome
@@ -10,15 +10,15 @@ several captures become one:
     -- least: latency_ns_min
     -- greatest: latency_ns_max
 
-Such a query is a tally. `capture` is always its first column, and a key of the merged rows only
-where `keys` names it. A query that lists rows says which come first, and how many are kept:
+`capture` is always the first column; it is a key of the merged rows only if `keys` names it. The
+header of a query that lists rows gives their order and the number of rows that are returned:
 
     -- slow: an exchange
     -- first: 50 by latency_ns desc, request_last_ns
     -- of: kind
 
-`of`, where it is given, names columns of which each value has its own first rows. Nulls are last. A
-tally that says so keeps all rows of each capture, and of the merged ones the first.
+`of` names the columns that partition the ranking: each of their values has its own first rows.
+Nulls sort last. An aggregation with `first` cuts only merged rows, not those of one capture.
 """
 
 import hashlib
@@ -31,16 +31,15 @@ from typing import Final, NamedTuple
 from dissector.queries.selection import AROUND, WHOLE
 from dissector.schemas import SCHEMA_VERSION
 
-# Names of queries that may fail begin so. What they would have found is missing then: their one row
-# has no capture, and says why in `problem`.
+# Prefix of the names of queries that may fail; a failed one returns a row with only its `problem`.
 MAY_FAIL: Final = "finding_"
-# Further columns of listed rows: their rank within their capture, and of all.
+# Columns added to listed rows: the rank within the capture, and among all captures.
 RANKS: Final = ("rank_of_capture", "rank_of_all")
 _WORD: Final = re.compile(r"[a-z_][a-z_0-9]*")
 _WHOLE: Final = re.compile(rf"\b{WHOLE}")
 _MATERIALIZED: Final = "-- materialized\n"
 _COMMENT: Final = re.compile(r"--.*")
-# Views of which there is a second one, of the rows around what is selected, and what each reads.
+# Views with a second version over the rows around the selection (`AROUND`), and the source of each.
 _ALSO_AROUND: Final = {
     "single_exchanges": "exchanges",
     "publishes": "single_exchanges",
@@ -49,8 +48,8 @@ _ALSO_AROUND: Final = {
 
 
 class SharedView(NamedTuple):
-    """A view: its name, what one row of it is, and its query; is_materialized: its rows are made
-    once, before they are read: they are few, or dear to make."""
+    """A view: its name, what one row is, and its query. is_materialized: the engine writes its rows
+    to a table once, because they are few or expensive to compute."""
 
     name: str
     row: str
@@ -61,10 +60,10 @@ class SharedView(NamedTuple):
 class Query(NamedTuple):
     """A query of the catalogue.
 
-    keys, sums, least, greatest: columns of a tally.
-    first, order, of: of a list of rows, how many, by (column, is_descending), of each value of
-        which columns; of a tally likewise, where `first` is not 0.
-    digest: of all text that it depends on.
+    keys, sums, least, greatest: columns of an aggregation.
+    first, order, of: the number of rows that are returned (0: all), the sort order as pairs
+        (column, is_descending), and the columns that partition the ranking.
+    digest: SHA-256 of the query, of the shared views that it reads and of the schema version.
     """
 
     name: str
@@ -81,12 +80,12 @@ class Query(NamedTuple):
 
     @property
     def is_list(self) -> bool:
-        """Whether its rows are listed, and not summed."""
+        """Whether the query lists rows instead of aggregating them."""
         return self.first > 0 and not self.keys
 
     @property
     def merging(self) -> dict[str, str]:
-        """How the numbers of several rows become one: sum, min or max, by column."""
+        """The aggregate function of each column of numbers: sum, min or max."""
         return {
             **dict.fromkeys(self.sums, "sum"),
             **dict.fromkeys(self.least, "min"),
@@ -95,12 +94,12 @@ class Query(NamedTuple):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of a tally, in order."""
+        """The columns of an aggregation, in order."""
         keys = tuple(name for name in self.keys if name != "capture")
         return ("capture", *keys, *self.merging)
 
     def only(self, names: Container[str]) -> "Query":
-        """The query with some of its columns, and the capture."""
+        """The query with only the named columns, and the capture."""
         keys, sums, least, greatest = (
             tuple(name for name in part if name in names)
             for part in (self.keys, self.sums, self.least, self.greatest)
@@ -108,24 +107,24 @@ class Query(NamedTuple):
         return self._replace(keys=keys, sums=sums, least=least, greatest=greatest)
 
     def per_capture(self) -> str:
-        """The query as it is run over the tables of a lake."""
+        """The SQL that runs over the tables of a lake; its rows are per capture."""
         if self.is_list:
-            return self._foremost(f"(\n{self.text}\n)", ("capture", *self.of), RANKS[0])
+            return self._first_rows(f"(\n{self.text}\n)", ("capture", *self.of), RANKS[0])
         cells = (
             f"TRY_CAST({name} AS BIGINT) AS {name}" if name in self.merging else name
             for name in self.columns
         )
-        return f"SELECT {', '.join(cells)} FROM (\n{self.text}\n) AS found"
+        return f"SELECT {', '.join(cells)} FROM (\n{self.text}\n) AS per_capture"
 
     def merged(self, source: str) -> str:
-        """The query that puts rows of several captures together. source: the view of them."""
+        """The SQL that merges the rows of several captures. source: the view with these rows."""
         if self.is_list:
-            return self._foremost(source, self.of, RANKS[1])
+            return self._first_rows(source, self.of, RANKS[1])
         rows = self.added_up(source, self.keys)
-        return self._foremost(f"({rows})", self.of, RANKS[1]) if self.first else rows
+        return self._first_rows(f"({rows})", self.of, RANKS[1]) if self.first else rows
 
     def added_up(self, source: str, keys: tuple[str, ...]) -> str:
-        """The sums of sums, the least of the least, by some of the keys."""
+        """The SQL that aggregates the rows of `source` again, grouped by `keys`."""
         cells = [
             *keys,
             *(f"TRY_CAST({how}({name}) AS BIGINT) AS {name}" for name, how in self.merging.items()),
@@ -133,7 +132,7 @@ class Query(NamedTuple):
         grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
         return f"SELECT {', '.join(cells)} FROM {source}{grouping}"
 
-    def _foremost(self, source: str, of: tuple[str, ...], rank: str) -> str:
+    def _first_rows(self, source: str, of: tuple[str, ...], rank: str) -> str:
         order = ", ".join(
             f"{name} {'DESC' if down else 'ASC'} NULLS LAST" for name, down in self.order
         )
@@ -145,12 +144,12 @@ class Query(NamedTuple):
 
 
 def views(file: str) -> tuple[SharedView, ...]:
-    """The views of a file of this package, in the order in which they can be made."""
+    """The views of an SQL file of this package, each after the views that it reads."""
     text = resources.files("dissector.queries").joinpath(file).read_text("utf-8")
     file_views = []
-    for piece in text.split("\n\n-- ")[1:]:
-        head, _, query = piece.partition("\n")
-        name, _, row = head.partition(": ")
+    for section in text.split("\n\n-- ")[1:]:
+        title, _, query = section.partition("\n")
+        name, _, row = title.partition(": ")
         is_materialized = query.startswith(_MATERIALIZED)
         query = query.removeprefix(_MATERIALIZED).strip().rstrip(";")
         file_views.append(SharedView(name, row, query, is_materialized))
@@ -159,15 +158,15 @@ def views(file: str) -> tuple[SharedView, ...]:
 
 @cache
 def shared_views(*, has_rows_around: bool = False) -> tuple[SharedView, ...]:
-    """The views that queries share, in the order in which they can be made.
+    """The views that queries share, each after the views that it reads.
 
     Args:
-        has_rows_around: tables with the rows around what is selected are there (`selection`). Else
-            each table has all of them, and is read by its own name.
+        has_rows_around: whether the tables with the rows around the selection exist (`selection`).
+            Without them each table has all rows and is read by its own name.
     """
     files = ("shared_views.sql", "permits.sql", "consuming.sql", "subjects.sql")
     if has_rows_around:
-        return tuple(each for file in files for view in views(file) for each in _both(view))
+        return tuple(each for file in files for view in views(file) for each in _variants(view))
     return tuple(
         view._replace(query=_WHOLE.sub("", view.query.replace(AROUND, "")))
         for file in files
@@ -175,8 +174,8 @@ def shared_views(*, has_rows_around: bool = False) -> tuple[SharedView, ...]:
     )
 
 
-def _both(view: SharedView) -> Iterator[SharedView]:
-    """A view, and that of the rows around what is selected if there is one."""
+def _variants(view: SharedView) -> Iterator[SharedView]:
+    """A view, followed by its version over the rows around the selection if it has one."""
     yield view
     if (source := _ALSO_AROUND.get(view.name)) is not None:
         query = view.query.replace(f"FROM {source} AS", f"FROM {source}{AROUND} AS")
@@ -185,14 +184,16 @@ def _both(view: SharedView) -> Iterator[SharedView]:
 
 @cache
 def words(text: str) -> frozenset[str]:
-    """The names in a query, and whatever else is spelt like one."""
+    """All identifiers and keywords of a query in lower case, comments excluded."""
     return frozenset(_WORD.findall(_COMMENT.sub("", text).lower()))
 
 
 @cache
 def used_views(text: str, among: tuple[SharedView, ...] = ()) -> tuple[SharedView, ...]:
-    """The shared views that a text needs, each behind those that it needs itself. among: in their
-    place, views that read none behind them."""
+    """The shared views that a query reads, each after the views that it reads itself.
+
+    among: views to search instead of the shared ones, in an order where none reads a later one.
+    """
     used: list[SharedView] = []
     wanted = words(text)
     for view in reversed(among or shared_views()):
@@ -202,17 +203,17 @@ def used_views(text: str, among: tuple[SharedView, ...] = ()) -> tuple[SharedVie
     return tuple(used)
 
 
-def _names(text: str) -> tuple[str, ...]:
+def _split_names(text: str) -> tuple[str, ...]:
     return tuple(name for name in (each.strip() for each in text.split(",")) if name)
 
 
-def _read(name: str, content: str) -> Query:
+def _parsed(name: str, content: str) -> Query:
     header: dict[str, str] = {}
     lines = content.splitlines()
     last = ""
     while lines and lines[0].startswith("--"):
         line = lines.pop(0)[2:]
-        if line.startswith("   "):  # goes on from the line above
+        if line.startswith("   "):  # continues the line above
             header[last] += " " + line.strip()
             continue
         last, _, value = line.strip().partition(":")
@@ -225,22 +226,22 @@ def _read(name: str, content: str) -> Query:
         name,
         header[name],
         text,
-        _names(header.get("keys", "")),
-        _names(header.get("sums", "")),
-        _names(header.get("least", "")),
-        _names(header.get("greatest", "")),
+        _split_names(header.get("keys", "")),
+        _split_names(header.get("sums", "")),
+        _split_names(header.get("least", "")),
+        _split_names(header.get("greatest", "")),
         int(count),
-        tuple((each.split()[0], each.endswith(" desc")) for each in _names(order)),
-        _names(header.get("of", "")),
+        tuple((each.split()[0], each.endswith(" desc")) for each in _split_names(order)),
+        _split_names(header.get("of", "")),
         digest,
     )
 
 
 @cache
 def catalogue(name: str = "tallies") -> Mapping[str, Query]:
-    """All queries of a folder by name: `tallies`, `live`, those that a tap asks beside them, or
-    `exact`, what percentiles of all values are made from."""
+    """All queries of a folder by name: `tallies`; `live`, which only a tap runs; or `exact`, whose
+    rows are the values that exact percentiles are computed from."""
     folder = resources.files("dissector.queries").joinpath(name)
     files = {file.name: file for file in folder.iterdir() if file.name.endswith(".sql")}
     names = sorted(name.removesuffix(".sql") for name in files)
-    return {name: _read(name, files[f"{name}.sql"].read_text("utf-8")) for name in names}
+    return {name: _parsed(name, files[f"{name}.sql"].read_text("utf-8")) for name in names}

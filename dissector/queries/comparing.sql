@@ -1,8 +1,8 @@
--- What two runs are compared by.
--- Each begins with a line `-- name: what one row is`; they use the views that reports share.
+-- Views of the durations, events and permit times by which two runs are compared.
+-- Each begins with a line `-- name: what one row is`; they read the shared views of reports.
 
--- timed_events: one duration of one event, ns; of requests each command has its own measure
--- PINGs are left out: both sides send them, and they tell of the network.
+-- timed_events: one duration of one event, ns; each request command has its own measure
+-- PINGs are left out: both sides send them, and they measure the network.
 SELECT
   'send_latency' AS measure, p.topic, p.request_last_ns AS at_ns, p.latency_ns AS value_ns
 FROM publishes AS p
@@ -44,7 +44,7 @@ WHERE
     SELECT 1 FROM twins AS t WHERE t.capture = e.capture AND t.connection_id = e.connection_id
   );
 
--- counted_events: one event, and how much of what a metric counts it is
+-- counted_events: one event, and the number (part) that it adds to a metric's count
 SELECT
   'sends_refused' AS metric, p.topic, p.request_last_ns AS at_ns,
   CASE WHEN p.outcome = 'error' THEN 1 ELSE 0 END AS part
@@ -114,7 +114,7 @@ SELECT 'messages_delivered', r.named_topic, micros(r.ts) * 1000, r.message_count
 FROM received AS r
 WHERE r.message_count IS NOT NULL;
 
--- permit_times: a time of an active consumer, with permits left or without
+-- permit_times: a time range of an active consumer, with permits left or without
 SELECT n.topic, c.at_us * 1000 AS from_ns, c.until_us * 1000 AS until_ns, c.is_exhausted
 FROM permit_changes AS c
 JOIN permit_consumers AS n ON n.consumer_no = c.consumer_no

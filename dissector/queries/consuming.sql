@@ -1,7 +1,7 @@
 -- Views over what consumers received and acknowledged.
 
 -- received: a delivery, with names that were learnt late
--- took_ns: since its publish, of first deliveries that no client wanted to be late.
+-- took_ns: time since the publish; null for redeliveries and delayed messages.
 SELECT
   d.capture, d.connection_id, d.consumer_id, d.incarnation, d.own_capture, d.own_connection_id,
   d.order_no, d.frame_no, d.ts, d.ledger_id, d.entry_id, d.partition, d.message_count,
@@ -21,7 +21,7 @@ LEFT JOIN unnamed_consumers AS n
   ON n.capture = d.capture AND n.connection_id = d.connection_id
   AND n.consumer_id = d.consumer_id AND n.incarnation = d.incarnation;
 
--- acknowledged: an id that a consumer acknowledged or asked for again, with late names
+-- acknowledged: an id that a consumer acknowledged or requested again, with names learnt late
 SELECT
   a.capture, a.connection_id, a.consumer_id, a.frame_no, a.ts, a.action, a.ack_type, a.request_id,
   a.ledger_id, a.entry_id, a.partition, a.validation_error, a.lag,
@@ -33,10 +33,10 @@ LEFT JOIN unnamed_consumers AS n
   ON n.capture = a.capture AND n.connection_id = a.connection_id
   AND n.consumer_id = a.consumer_id AND n.incarnation = a.incarnation;
 
--- acked_commands: ACK commands of a connection that say the same, and the ids in them
+-- acked_commands: ACK commands of a connection with equal fields, and the number of ids in them
 -- materialized
--- All ids of a command are of one consumer and share what else it says.
--- Of 32 frames each is a bit: rows of all commands took twice as long.
+-- All ids of a command belong to one consumer and share its other fields.
+-- 32 frames share a row, one bit each: a row per command took twice as long.
 SELECT
   c.capture, c.connection_id, c.topic, c.subscription, c.ack_type, c.is_answered,
   c.validation_error, sum(bit_count(c.commands)) AS ack_commands, sum(c.ids) AS ids
@@ -54,13 +54,13 @@ GROUP BY
   c.capture, c.connection_id, c.topic, c.subscription, c.ack_type, c.is_answered,
   c.validation_error;
 
--- older_consumers: a consumer that was there before the capture
+-- older_consumers: a consumer that was opened before the capture
 -- materialized
 SELECT DISTINCT capture, connection_id, consumer_id, incarnation
 FROM consumers
 WHERE opened_frame_no IS NULL;
 
--- unit_ends: when the captures that are read together with one end
+-- unit_ends: a capture, and the end of the unit of captures that it belongs to
 -- materialized
 SELECT u.capture, e.end_us
 FROM units AS u
@@ -71,10 +71,10 @@ JOIN (
   GROUP BY v.unit
 ) AS e ON e.unit = u.unit;
 
--- passed: a delivery that nobody acked although a later one to the same consumer was
+-- passed: a delivery that was never acked although a later one to the same consumer was
 -- materialized
--- A client takes what was put in its queue in order: one that is missing was kept by the
--- application. One that its consumer discarded, as damaged, is left behind whatever comes later.
+-- The application receives the messages of a client's queue in order, so it had a message that it
+-- did not ack. A delivery that the consumer discarded as damaged counts whatever was acked later.
 SELECT
   r.own_capture AS capture, r.own_connection_id AS connection_id, r.consumer_id, r.incarnation,
   r.named_topic AS topic, r.named_subscription AS subscription,

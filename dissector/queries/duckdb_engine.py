@@ -1,6 +1,6 @@
-"""DuckDB as the engine of reports: tables of a lake in, Arrow tables out, within a bound of memory.
+"""DuckDB as the engine of reports: lake tables in, Arrow tables out, within a memory limit.
 
-`sandbox` runs queries of users, which must not reach anything else.
+`sandbox` runs queries of users, which must not access anything else.
 """
 
 import re
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Files of schema version 1 name their capture by their folder, and rows of compacted ones theirs.
+# In schema version 1 the folder of a file names its capture; in compacted files each row does.
 OLD_CAPTURE: Final = "REPLACE (coalesce(origin_capture, capture) AS capture)"
 FEW_ROWS: Final = 300_000
-# Below it, a plan and threads to share it cost more than the plain text of a query in one thread.
+# Below this, the optimizer and several threads cost more than they save.
 TINY_ROWS: Final = 30_000
 _PATTERN: Final = re.compile(r"[\[*?]")
 MEMORY: Final = "2GB"
-# Queries that run at the same time: DuckDB plans each in one thread, and another may run meanwhile.
-# A report takes a tenth to a sixth less so.
+# Queries that run concurrently: DuckDB plans each in one thread, while another one can run. This
+# shortens a report by a tenth to a sixth.
 _QUERIES_AT_ONCE: Final = 2
-# floor_div: for integers of either sign, divisors > 0. try_…: null where 64 bits do not hold it.
-# histogram_bucket: of a duration, ns, as `dissector.buckets` numbers them; null if it is negative.
-# A rounded logarithm may be one octave off beside a power of two, where either octave gives the
+# floor_div: for integers of either sign, divisors > 0. try_…: null on overflow of 64 bits.
+# histogram_bucket: the bucket of a duration in ns, as in `dissector.buckets`; null if negative.
+# The rounded logarithm may be one octave off next to a power of two; there both octaves give the
 # same bucket: 32 * octave + 63 is 32 * (octave + 1) + 31.
 FUNCTIONS: Final = (
     "floor_div(a, b) AS a // b - CASE WHEN a % b < 0 THEN 1 ELSE 0 END",
@@ -46,34 +46,34 @@ FUNCTIONS: Final = (
     "try_multiply(a, b) AS TRY(a * b)",
     "histogram_octave(a) AS "
     f"greatest(CAST(floor(log2(greatest(a, 1))) AS BIGINT) - {SUB_BUCKET_BITS}, 0)",
-    # Inside of the CASE, the octave would be reckoned twice.
+    # Inside the CASE, the octave would be computed twice.
     f"histogram_bucket(a) AS {SUB_BUCKETS} * histogram_octave(a) "
     "+ (a >> CAST(histogram_octave(a) AS INT)) + CASE WHEN a >= 0 THEN 0 END",
     "micros(a) AS epoch_us(a)",
     "items(a) AS len(a)",
     *EVERYTHING.functions(),
-    # String.hashCode without its sign, over UTF-16 units: its value with one code point more.
+    # String.hashCode without its sign, over UTF-16 units; the fold appends one code point per step.
     "java_hash(a) AS 2147483647 & list_reduce(list_transform(string_split(a, ''), "
     "lambda c: CAST(unicode(c) AS BIGINT)), lambda s, c: 4294967295 & CASE WHEN c < 65536 "
     "THEN 31 * s + c ELSE 961 * s + 31 * (55232 + (c >> 10)) + 56320 + (c & 1023) END, "
     "CAST(0 AS BIGINT))",
-    # Of ranges that do not overlap, what is above an odd number of ends is between two.
+    # b: the ends of disjoint ranges. A value above an odd number of ends lies inside a range.
     "lies_in(a, b) AS list_contains(b, a) OR len(list_filter(b, lambda c: c < a)) % 2 = 1",
 )
 
 
 def connect() -> "duckdb.DuckDBPyConnection":
-    """A database in memory, times in UTC, with `FUNCTIONS`. It loads nothing from elsewhere, and
-    writes no file until somebody names a folder for what does not fit into memory.
+    """A database in memory, times in UTC, with `FUNCTIONS`. It loads no extension, and spills no
+    data to disk until a temporary folder is set.
 
     Raises:
-        DependencyError: DuckDB is not there.
+        DependencyError: DuckDB is not installed.
     """
     try:
         import duckdb
     except ImportError as error:
         raise DependencyError("duckdb is missing: pip install duckdb") from error
-    # A result is copied once more than a relation's, which costs less than to bind a query twice.
+    # `execute` copies a result once more than a relation, but a relation binds the query twice.
     warnings.filterwarnings("ignore", message="Arrow output on a DB-API result")
     connection = duckdb.connect(config={"allow_community_extensions": "false"})
     connection.execute("SET autoinstall_known_extensions = false")
@@ -84,19 +84,19 @@ def connect() -> "duckdb.DuckDBPyConnection":
 
 
 def define(connection: "duckdb.DuckDBPyConnection", functions: Iterable[str]) -> None:
-    """Functions of SQL, in the place of those of their names."""
+    """Create SQL functions; each replaces the one of its name."""
     connection.execute("; ".join(f"CREATE OR REPLACE MACRO {each}" for each in functions))
 
 
 class DuckdbEngine:
-    """A connection to DuckDB over tables that the caller names.
+    """A connection to DuckDB over tables that the caller registers.
 
     Args:
-        folder: where it writes what does not fit into memory.
-        threads: as many as DuckDB may use. memory: beyond it, DuckDB goes on in its folder.
+        folder: the temporary folder for data that does not fit into memory.
+        threads: the most that DuckDB may use. memory: beyond it, DuckDB spills to its folder.
 
     Raises:
-        DependencyError: DuckDB is not there.
+        DependencyError: DuckDB is not installed.
     """
 
     name: Final = "duckdb"
@@ -107,20 +107,20 @@ class DuckdbEngine:
     ) -> None:
         self._folder = folder
         self._threads = threads
-        self._kind = "VIEW"
-        self._kinds: dict[str, str] = {}  # of what has a name: VIEW or TABLE
+        self._view_kind = "VIEW"
+        self._kinds: dict[str, str] = {}  # VIEW or TABLE, by name
         self._functions = EVERYTHING.functions()
-        self._known = KnownRows(self._tell, self._make)
-        self._lazy: dict[str, SharedView] = {}  # shared views that were not read yet
-        self._lent: dict[str, _Lent] = {}
+        self._known = KnownRows(self._only_row, self._create_view)
+        self._pending_views: dict[str, SharedView] = {}  # shared views not yet created
+        self._replaceable: dict[str, _ReplaceableTable] = {}
         self._memory = memory
-        self._settings: list[str] = []  # that hold for a cursor alone
-        self._cursors: list[duckdb.DuckDBPyConnection] = []  # that nobody uses
+        self._settings: list[str] = []  # of each cursor
+        self._cursors: list[duckdb.DuckDBPyConnection] = []  # idle
         self._close = ExitStack()
 
     @cached_property
     def _connection(self) -> "duckdb.DuckDBPyConnection":
-        """Made when it is needed: that takes as long as ten queries."""
+        """Opened on first use: opening takes as long as ten queries."""
         connection = self._close.enter_context(connect())
         run = connection.execute
         run(f"SET memory_limit = {quoted(self._memory)}")
@@ -139,7 +139,7 @@ class DuckdbEngine:
         self._close.close()
 
     def register(self, name: str, rows: "pa.Table") -> None:
-        """A small table, under a name that replaces what had it."""
+        """Copy a small table into the engine; it replaces the one of that name."""
         self._connection.register("registered", rows)
         self._connection.execute(f"CREATE OR REPLACE TABLE {name} AS SELECT * FROM registered")
         self._connection.unregister("registered")
@@ -147,7 +147,7 @@ class DuckdbEngine:
         self._known.forget()
 
     def define(self, functions: Iterable[str]) -> None:
-        """Functions of SQL, in the place of those of their names."""
+        """Create SQL functions; each replaces the one of its name."""
         functions = tuple(functions)
         if functions != self._functions:
             self._functions = functions
@@ -155,27 +155,27 @@ class DuckdbEngine:
             self._known.forget()
 
     def lend(self, name: str, rows: "pa.Table") -> None:
-        """A table that is read where it lies, until another one has its name. By one thread: other
-        connections do not see it."""
+        """Expose a table without a copy, until another one replaces it. Only the main connection
+        sees it, so queries run in one thread."""
         self._known.forget()
-        lent = self._lent.get(name)
+        lent = self._replaceable.get(name)
         if lent is not None and lent.rows.schema.equals(rows.schema):
             lent.rows = rows
             return
-        self._lent[name] = lent = _Lent(rows)
+        self._replaceable[name] = lent = _ReplaceableTable(rows)
         self._connection.register(name, lent)
 
     def lake_table(
         self, table: str, paths: Sequence[str], old_paths: Sequence[str], empty: "pa.Table"
     ) -> str:
-        """A view `lake_<table>` over all its files.
+        """Create the view `lake_<table>` over all files of the table.
 
         Args:
-            old_paths: files of schema version 1, which name their capture by their folder.
-            empty: a table with its columns, for those that files lack.
+            old_paths: files of schema version 1, whose folders name their captures.
+            empty: a table without rows that adds the columns which files lack.
 
         Returns:
-            What to select its columns from: the files, where they have all of them.
+            The FROM expression: the files if they have all columns, else the view.
         """
         import duckdb
 
@@ -188,7 +188,7 @@ class DuckdbEngine:
         return f"lake_{table}"
 
     def parquet_table(self, name: str, paths: Sequence[str], schema: "pa.Schema") -> None:
-        """A view over Parquet files that this program wrote, all of these columns."""
+        """Create a view over Parquet files of this program, which have all columns."""
         if not paths:
             from dissector.schemas.small_tables import no_rows
 
@@ -197,20 +197,20 @@ class DuckdbEngine:
         self.view(name, f"SELECT {', '.join(schema.names)} FROM {parquet(paths)}")
 
     def budget(self, _tasks: int) -> tuple[str, int | None]:
-        """Memory and threads of each of some tasks; they run one after the other."""
+        """Memory and threads of one task; tasks run one after the other."""
         return MEMORY, self._threads
 
     def each(self, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
-        """What a function gives for each task."""
+        """The results of a function for all tasks, in order."""
         return [function(task) for task in tasks]
 
     def expect(self, rows: int) -> None:
-        """How many rows the tables have together, told before they are named.
+        """Choose the strategy for the number of rows of all tables, before they are created.
 
-        Few rows are read once, and views of them become tables: to plan a query over views costs
-        more than to run it over few rows.
+        Over few rows views become tables, because planning a query over views costs more than
+        running it over few rows.
         """
-        self._kind = "TABLE" if rows <= FEW_ROWS else "VIEW"
+        self._view_kind = "TABLE" if rows <= FEW_ROWS else "VIEW"
         self._known.is_large = rows > FEW_ROWS
         if rows <= TINY_ROWS:
             self._connection.execute("SET threads = 1")
@@ -218,9 +218,9 @@ class DuckdbEngine:
             self._connection.execute(self._settings[0])
 
     def view(self, name: str, query: str) -> None:
-        """A view, in the place of one of that name."""
+        """Create a view; it replaces the one of that name."""
         self._materialize([query])
-        self._create(self._kind, name, query)
+        self._create(self._view_kind, name, query)
         self._known.forget()
 
     def _create(self, kind: str, name: str, query: str) -> None:
@@ -234,19 +234,19 @@ class DuckdbEngine:
         self._known.set_count(name, count[0][0] if kind == "TABLE" else None)
 
     def shared_views(self, wanted: Sequence[SharedView] | None = None) -> None:
-        """The views that queries share, or some of them, over tables that are there: each costs its
-        plan, so that it is made when a query reads it."""
+        """Declare the views that queries share, or `wanted`, over existing tables. Each view is
+        created when a query first reads it, because creating it costs a plan."""
         views = shared_views() if wanted is None else wanted
         self._known.views = {each.name: each for each in views}
         self._known.forget()
-        self._lazy = dict(self._known.views)
+        self._pending_views = dict(self._known.views)
 
     def renew(self, views: Sequence[SharedView]) -> None:
-        """Tables are others now: `views`, which `shared_views` made, stay; rows made of them are
-        made again when they are read."""
+        """Note that tables were replaced: plain `views` remain, materialized ones are computed
+        again when a query reads them."""
         self._known.forget()
-        made = {each.name for each in views} - self._lazy.keys()
-        self._lazy = {
+        made = {each.name for each in views} - self._pending_views.keys()
+        self._pending_views = {
             each.name: each for each in views if each.is_materialized or each.name not in made
         }
 
@@ -256,67 +256,68 @@ class DuckdbEngine:
         return self._rows(query)
 
     def _rows(self, query: str) -> "pa.Table":
-        if self._lent:
+        if self._replaceable:
             return self._connection.execute(query).to_arrow_table()
         with reading(), self._cursor() as cursor:
             return cursor.execute(query).to_arrow_table()
 
     @contextmanager
     def _cursor(self) -> "Iterator[duckdb.DuckDBPyConnection]":
-        """A connection for one thread at a time; to make one takes as long as a small query."""
+        """An idle or new connection for one thread; opening one costs as much as a small query."""
         try:
-            cursor = self._cursors.pop()  # another thread may take the last one
+            cursor = self._cursors.pop()  # another thread may pop the last one first
         except IndexError:
             cursor = self._connection.cursor()
             for setting in self._settings:
                 cursor.execute(setting)
         yield cursor
-        self._cursors.append(cursor)  # of one whose query failed nobody knows the state
+        self._cursors.append(cursor)  # not after an error: its state is unknown
 
     def tables(
         self, queries: Mapping[str, str], needs: Mapping[str, Need] | None = None
     ) -> dict[str, "pa.Table"]:
-        """All rows of each query; of one that may fail and does, the reason. One that has no rows
-        may have no columns but the capture.
+        """All rows of each query; for a failed query that may fail, one row with the reason. A
+        table without rows may have no column but the capture.
 
         Args:
-            needs: what queries need, by name, beside what their texts tell.
+            needs: conditions for queries to have rows, by name, beside those derived from their
+            SQL.
         """
         from dissector.schemas.small_tables import TEXT, small_table
 
-        asked = self._answerable(queries, needs)
+        runnable = self._answerable(queries, needs)
         tables = dict.fromkeys(queries, small_table([], capture=TEXT))
-        if self._threads == 1:  # the caller's own, whose time a tap reckons with
-            tables |= {name: self._table_or_reason(name, asked[name]) for name in asked}
+        if self._threads == 1:  # the caller's thread: a tap measures its CPU time
+            tables |= {name: self._table_or_reason(name, runnable[name]) for name in runnable}
         else:
-            _ = self._connection  # made before threads share it
+            _ = self._connection  # opened before threads share it
             with ThreadPoolExecutor(_QUERIES_AT_ONCE) as pool:
-                found = pool.map(self._table_or_reason, asked, asked.values())
-                tables |= zip(asked, found, strict=True)
+                results = pool.map(self._table_or_reason, runnable, runnable.values())
+                tables |= zip(runnable, results, strict=True)
         for table in self._known.made():
             self._connection.execute(f"DROP TABLE {table}")
         return tables
 
     def write(self, queries: Mapping[str, str], folder: Path) -> None:
-        """The rows of each query as a Parquet file of its name in a folder; no file of one that has
-        no rows may be there."""
+        """Write the rows of each query to <name>.parquet in a folder. A query without rows may
+        write no file."""
         for name, query in self._answerable(queries).items():
             self._write(query, folder / f"{name}.parquet")
 
     def _answerable(
         self, queries: Mapping[str, str], needs: Mapping[str, Need] | None = None
     ) -> dict[str, str]:
-        """Those of queries that may have rows; the views that they read are made."""
-        asked = self._known.answerable(queries, needs or {})
-        self._materialize(asked.values())
-        return asked
+        """The queries that may have rows; creates the views that they read."""
+        may_have_rows = self._known.answerable(queries, needs or {})
+        self._materialize(may_have_rows.values())
+        return may_have_rows
 
-    def _make(self, view: str) -> bool:
-        """Make the rows of a shared view, if it is one that is made; whether they are."""
+    def _create_view(self, view: str) -> bool:
+        """Create a shared view; whether it is a table with rows now."""
         self._materialize([view])
         return self._kinds.get(view) == "TABLE"
 
-    def _tell(self, query: str) -> tuple[Any, ...] | None:
+    def _only_row(self, query: str) -> tuple[Any, ...] | None:
         """The only row of a query, None if it fails."""
         import duckdb
 
@@ -334,29 +335,29 @@ class DuckdbEngine:
         try:
             return self._rows(query)
         except duckdb.Error as error:
-            # What another run may not meet is no fault of the query, and must not be kept as one.
+            # Another run may not meet these errors, so they must not be cached as a query's result.
             passing = (duckdb.OutOfMemoryException, duckdb.IOException, duckdb.InterruptException)
             if not name.startswith(MAY_FAIL) or isinstance(error, passing):
                 raise
             return self._rows(failed(one_line(error)))
 
     def _materialize(self, queries: Iterable[str]) -> None:
-        """Make the views that queries read and that are not there yet, and their rows where that is
-        said of them, or all that there are are few."""
+        """Create the missing views that queries read. A view becomes a table with rows if it is
+        marked as materialized or if all tables are small."""
         views = (*self._known.views.values(),)
         for view in {e.name: e for text in queries for e in used_views(text, views)}.values():
-            if self._lazy.pop(view.name, None) is None:
+            if self._pending_views.pop(view.name, None) is None:
                 continue
             query = view.query
-            is_made = view.is_materialized or self._kind == "TABLE"
+            is_made = view.is_materialized or self._view_kind == "TABLE"
             if is_made and not self._known.may_be_there(view.name):
-                query = f"SELECT * FROM ({query}) WHERE FALSE"  # read to see that nothing is there
+                query = f"SELECT * FROM ({query}) WHERE FALSE"  # computing it would return nothing
             self._create("TABLE" if is_made else "VIEW", view.name, query)
 
     def _write(self, query: str, target: Path) -> None:
         with reading():
             rows = self._connection.sql(query)
-            # Sums of 64 bits have 128 in DuckDB; Parquet would have them as fractions.
+            # DuckDB sums 64-bit integers to HUGEINT, which Parquet would store as DOUBLE.
             kinds = zip(rows.columns, rows.types, strict=True)
             wide = [name for name, kind in kinds if str(kind) == "HUGEINT"]
             if wide:
@@ -367,9 +368,8 @@ class DuckdbEngine:
             )
 
 
-class _Lent:
-    """What stands for a table that is read where it lies: a name for it is made once, whatever rows
-    it has later."""
+class _ReplaceableTable:
+    """A replaceable Arrow table: it is registered once, its rows are replaced later."""
 
     def __init__(self, rows: "pa.Table") -> None:
         self.rows = rows
@@ -388,32 +388,31 @@ def plain_rows(
     columns: Sequence[str],
     more: str = "",
 ) -> str:
-    """The query of all rows of a table whose files have all of its columns; empty where they lack
-    some, or there are none.
+    """The query for all rows of a table; "" if there are no files or files lack columns.
 
     Args:
-        old_paths: files of schema version 1, which do.
-        more: what else to select, with a comma before it.
+        old_paths: files of schema version 1, which lack columns.
+        more: further SELECT expressions, with a leading comma.
     """
     if not paths or old_paths:
         return ""
-    there = connection.sql(f"SELECT * FROM {parquet(paths)}").columns
-    return some_columns(paths, columns, more) if {*columns} <= {*there} else ""
+    columns_in_files = connection.sql(f"SELECT * FROM {parquet(paths)}").columns
+    return some_columns(paths, columns, more) if {*columns} <= {*columns_in_files} else ""
 
 
 def some_columns(paths: Sequence[str], columns: Sequence[str], more: str = "") -> str:
-    """The query of columns that all of some Parquet files have. more: as of `plain_rows`."""
+    """The query for columns that all these Parquet files have. more: as in `plain_rows`."""
     names = ", ".join(f'"{column}"' for column in columns)
     return f"SELECT {names}{more} FROM {parquet(paths)}"
 
 
 def all_rows(empty: str, paths: Sequence[str], old_paths: Sequence[str], more: str = "") -> str:
-    """The query of all rows of a table.
+    """The query for all rows of a table.
 
     Args:
-        empty: a table with its columns, for those that files lack.
-        old_paths: files of schema version 1, which name their capture by their folder.
-        more: as of `plain_rows`.
+        empty: a table without rows that adds the columns which files lack.
+        old_paths: files of schema version 1, whose folders name their captures.
+        more: as in `plain_rows`.
     """
     parts = [f"SELECT * FROM {empty}"]
     if paths:
@@ -424,34 +423,34 @@ def all_rows(empty: str, paths: Sequence[str], old_paths: Sequence[str], more: s
 
 
 def parquet(paths: Sequence[str], *, is_old: bool = False, by_name: bool = False) -> str:
-    """Parquet files, as what a query reads from. is_old: the folder's name has the capture;
-    by_name: files may lack columns that others have."""
+    """The FROM expression of Parquet files. is_old: the folder's name has the capture; by_name:
+    some files may lack columns."""
     how = "true" if is_old else "false"
     more = ", union_by_name = true" if by_name else ""
     return f"read_parquet({_listed(paths)}, hive_partitioning = {how}{more})"
 
 
 def parquet_files(folder: Path, name: str) -> list[str]:
-    """<name>.parquet of a folder, or the files of the folder <name>, in order; none if neither:
-    what an engine wrote for a query, whichever engine it was."""
+    """The files that DuckDB or Spark wrote for a query: <name>.parquet, or the files of the folder
+    <name> in order; none if neither exists."""
     single = folder / f"{name}.parquet"
     files = [single] if single.is_file() else sorted((folder / name).glob("*.parquet"))
     return [str(file) for file in files]
 
 
 def _listed(paths: Sequence[str]) -> str:
-    """Names of files as a list; a name is a pattern to DuckDB, so what would be one is escaped."""
+    """Paths as an SQL list; pattern characters are escaped, because DuckDB expands them."""
     plain = (quoted(_PATTERN.sub(r"[\g<0>]", path)) for path in paths)
     return f"[{', '.join(plain)}]"
 
 
 def quoted(text: str) -> str:
-    """A text as a literal of SQL."""
+    """A text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 class reading:
-    """Errors of files, as errors of input."""
+    """Raises DuckDB's file errors as InputError."""
 
     def __enter__(self) -> None:
         return None
@@ -459,7 +458,7 @@ class reading:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         import duckdb
 
-        # What a damaged footer says is an error of no kind.
+        # For a damaged footer DuckDB raises the base class.
         is_of_files = isinstance(error, duckdb.IOException | duckdb.InvalidInputException)
         if is_of_files or type(error) is duckdb.Error:
             raise unreadable(error) from error
@@ -473,11 +472,10 @@ def unreadable(error: BaseException | None) -> InputError:
 
 
 def failed(reason: str) -> str:
-    """The query of what stands in the place of a query that failed."""
+    """The query that replaces a failed one: one row with the reason."""
     return f"SELECT CAST(NULL AS STRING) AS capture, {quoted(reason)} AS problem"
 
 
 def one_line(error: BaseException | None) -> str:
-    """An error of the engine as one line: what is wrong, what it might have been, and where,
-    without its drawing of the place."""
+    """A DuckDB error as one line, without the lines that draw its position."""
     return "; ".join(line.strip() for line in str(error).splitlines() if line.strip(" ^\t"))

@@ -1,6 +1,6 @@
--- Facts by the time at which they happened, for a table over time; read as `comparing.sql` is.
+-- Views of events and levels with their times, for a table over time; parsed like `comparing.sql`.
 
--- happenings: something that is counted, and when
+-- happenings: an event that is counted, and its time
 SELECT 'sends' AS measure, request_last_ns AS at_ns, 1 AS times
 FROM publishes
 WHERE is_request
@@ -30,8 +30,8 @@ SELECT 'lost_bytes', micros(ts) * 1000, bytes
 FROM notices
 WHERE code = 'gap_lost' AND bytes > 0;
 
--- held_permits: a balance of permits of a consumer, and from when until when it was so
--- It lasts until the next one, or until nobody observes it any more; the end of a capture ends none.
+-- held_permits: a balance of permits of a consumer, and the time range in which it was valid
+-- It is valid until the next change or until the observation ends, but a capture's end ends none.
 SELECT
   p.available_after AS permits, p.at_us * 1000 AS begin_ns,
   CASE
@@ -44,9 +44,9 @@ JOIN permit_consumers AS n ON n.consumer_no = p.consumer_no
 LEFT JOIN connections AS c ON c.capture = n.capture AND c.connection_id = n.connection_id
 WHERE p.kind <> 2 AND p.available_after IS NOT NULL;
 
--- asked_again: when a consumer asked for an id again; without one, for all
--- Rows of acks are where they were captured, deliveries of joined captures where their connection
--- begins. The incarnation does not matter: a consumer that was closed asks for nothing.
+-- asked_again: a consumer's redelivery request for an id, or without an id for all; and its time
+-- Rows of acks have their own capture; deliveries of joined captures have the first capture of
+-- their connection. The incarnation is not compared: a closed consumer sends no requests.
 SELECT
   coalesce(m.head_capture, a.capture) AS capture,
   coalesce(m.head_connection_id, a.connection_id) AS connection_id,
@@ -55,7 +55,7 @@ FROM acks AS a
 LEFT JOIN moved AS m ON m.capture = a.capture AND m.connection_id = a.connection_id
 WHERE a.action = 'redeliver';
 
--- held_messages: messages of a delivery, and from when until when the consumer held them
+-- held_messages: the messages of a delivery, and the time range in which they were unacknowledged
 SELECT
   coalesce(d.message_count, 1) AS messages, micros(d.ts) * 1000 AS begin_ns,
   CASE d.outcome
@@ -82,7 +82,7 @@ WHERE d.outcome IN (
     'acked', 'redelivery_requested', 'consumer_closed', 'conn_closed', 'unacked_at_end'
   );
 
--- levels: a change of what consumers hold together: permits left, and messages not yet acked
+-- levels: a change of the totals of all consumers: permits left, and messages not yet acked
 SELECT begin_ns AS at_ns, permits, 1 AS permits_known, 0 AS unacked FROM held_permits
 UNION ALL
 SELECT end_ns, -permits, -1, 0 FROM held_permits WHERE end_ns IS NOT NULL

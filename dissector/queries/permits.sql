@@ -1,10 +1,10 @@
--- Views over the balance of permits of consumers, one row of `permits` after the other. What a balance
--- means depends on the rows around it, so all of them are read, whatever time is selected, and what
--- lasts counts with its part in that time.
+-- Views over the permit balances of consumers, in the order of the rows of `permits`. The meaning
+-- of a balance depends on the rows around it, so the rows of all times are read; a time range
+-- counts with its part in the selected time.
 -- The rows of a consumer (one incarnation) are in order of their frames; a reset without a frame is
--- last. It is active from its first grant above zero until a reset, while its balance is known.
+-- last. It is active from its first grant above zero until a reset, if its balance is known.
 
--- closings: when a frame closed a consumer
+-- closings: a consumer, and the time of the frame that closed it
 SELECT c.capture, c.connection_id, c.consumer_id, c.incarnation, max(micros(f.ts)) AS closed_us
 FROM (
   SELECT capture, connection_id, frame_no, ts
@@ -21,10 +21,10 @@ JOIN consumers AS c
   AND c.closed_no = f.frame_no
 GROUP BY c.capture, c.connection_id, c.consumer_id, c.incarnation;
 
--- permit_consumers: a consumer that has permits, with a number: to sort by it is quicker than by keys
+-- permit_consumers: a consumer with permits, and a number, by which sorting is faster than by keys
 -- materialized
--- first_grant: its first one above zero. end_us: when its observation ends: with the frame that
--- closed it, else with its connection's last packet. Its names may have been learnt late.
+-- first_grant: the first one above zero. end_us: the end of the observation, the frame that closed
+-- the consumer or else its connection's last packet. The names may have been learnt late.
 SELECT
   row_number() OVER (ORDER BY p.capture, p.connection_id, p.consumer_id, p.incarnation)
     AS consumer_no,
@@ -53,9 +53,9 @@ LEFT JOIN closings AS c
   ON c.capture = p.capture AND c.connection_id = p.connection_id
   AND c.consumer_id = p.consumer_id AND c.incarnation = p.incarnation;
 
--- permit_places: a change of a consumer's balance, with its place among them
--- place: four of each frame, where 0 is a delivery, 1 a grant, and 2 a reset, which comes behind
--- all else that its frame did.
+-- permit_places: a change of a consumer's balance, with its rank (place) among the consumer's changes
+-- place: four per frame: 0 is a delivery, 1 a grant, and 2 a reset, which follows all other changes
+-- of its frame.
 SELECT
   c.consumer_no, p.frame_no, p.ts, p.delta, p.available_after, p.unacked_after,
   coalesce(p.order_no, 1152921504606846976) * 4
@@ -68,7 +68,7 @@ JOIN permit_consumers AS c
   AND c.incarnation IS NOT DISTINCT FROM p.incarnation
 WHERE p.event IN ('grant', 'delivery', 'reset');
 
--- permit_neighbours: a change of a consumer's balance, with the rows before and behind it
+-- permit_neighbours: a change of a consumer's balance, with values of the previous and next one
 -- mark_before: the place of the last reset or grant above zero before it.
 SELECT
   p.*,
@@ -90,9 +90,9 @@ WINDOW
 
 -- permit_changes: a change of a consumer's balance, and the time until the next one
 -- materialized
--- kind: 0 a delivery, 1 a grant, 2 a reset. until_us: when the next row comes, or the observation
--- ends, but not before its own last row. is_open, is_exhausted: active with permits left, and
--- without; was_…: the same of the row before.
+-- kind: 0 a delivery, 1 a grant, 2 a reset. until_us: the time of the next row, or the end of the
+-- observation if that is not earlier. is_open, is_exhausted: active with permits left, or without;
+-- was_…: the same for the previous row.
 SELECT
   b.consumer_no, b.place % 4 AS kind, b.frame_no, b.ts, b.delta, b.available_after,
   b.unacked_after, b.place, micros(b.ts) AS at_us,
@@ -125,8 +125,8 @@ JOIN permit_consumers AS c ON c.consumer_no = b.consumer_no;
 
 -- permit_sums: a consumer's grants, deliveries and balance; times in µs
 -- materialized
--- occupied: used permits times the time they were. A balance counts where it lasts into the time that
--- is selected, its change where it happened in it.
+-- occupied: used permits times their duration. A balance counts if it lasts into the selected time,
+-- a change if it happens in it.
 SELECT
   c.consumer_no,
   count(CASE WHEN c.kind = 1 AND c.is_in THEN 1 END) AS grants,
@@ -170,8 +170,8 @@ FROM (
 WHERE c.is_in OR c.passed_us > 0
 GROUP BY c.consumer_no;
 
--- consumer_latest: when a consumer got, and acknowledged, something last; times in µs
--- A frame of a joined connection that lies in another capture than its first has no number here: -1.
+-- consumer_latest: a consumer's last delivery and last acknowledgement; times in µs
+-- oldest_unacked_frame_no is -1 for a frame outside the first capture of a joined connection.
 SELECT
   d.capture, d.connection_id, d.consumer_id, d.incarnation,
   max(CASE WHEN is_selected(d.at_us) THEN d.at_us END) AS last_delivery_us,
@@ -192,13 +192,13 @@ FROM (
 ) AS d
 GROUP BY d.capture, d.connection_id, d.consumer_id, d.incarnation;
 
--- permit_spans: a time that an active consumer had no permits left, or had some and nothing came
+-- permit_spans: a stall (no permits left) or a silence (permits left, no delivery) of an active consumer
 -- materialized
--- is_exhausted: which of both. Of the latter, silences, only those that last a second are all here:
--- they begin with permits left, go on through grants, and end with anything else.
--- is_ended: not so where the observation ended. confirmed: a delivery came within 250 ms after the
--- grant that ended it, so that messages must have waited; null where no grant that left permits did.
--- One that lasts into the time that is selected is there with all of its time.
+-- is_exhausted: a stall. Only silences of a second or more are complete here: a silence begins with
+-- permits left, continues through grants, and ends with any other change.
+-- is_ended: FALSE if the observation ended first. confirmed: a delivery followed within 250 ms
+-- after the grant that ended the stall, so messages must have waited; null if no such grant left
+-- permits. A span that reaches into the selected time has its whole duration.
 SELECT *
 FROM (
   SELECT
@@ -232,9 +232,9 @@ FROM (
       lead(e.kind, 2) OVER consumer AS verdict,
       lead(e.at_us, 2) OVER consumer AS verdict_us
     FROM permit_changes AS e
-    -- A stall begins or ends; the first that is no grant behind one; the last row of a consumer. A
-    -- silence begins or ends, but for those that the next delivery ends at once. Between the ends of
-    -- a span there is no other of these but its consumer's last row.
+    -- The rows that begin or end a stall, the first change after a stall that is no grant, and the
+    -- last row of a consumer; also those that begin or end a silence, except silences that the next
+    -- delivery ends at once. Inside a span there is only its consumer's last row of these.
     WHERE
       e.is_exhausted <> e.was_exhausted OR e.is_last
       OR (e.kind <> 1 AND e.is_behind_grant AND NOT e.was_exhausted)

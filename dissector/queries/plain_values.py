@@ -1,7 +1,7 @@
-"""Columns of Arrow as lists of Python values.
+"""Arrow columns as lists of Python values, read directly from the buffers.
 
-`to_pylist` makes an object of Arrow for every cell first, which takes several times as long;
-`to_numpy` imports pandas. So the buffers are read.
+`to_pylist` creates an Arrow object for every cell and takes several times as long; `to_numpy`
+imports pandas.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def plain_values(column: pa.Array) -> list[Any]:
-    """What `column.to_pylist()` gives."""
+    """The same list as `column.to_pylist()`, faster."""
     kind = column.type
     if column.null_count == len(column):
         return [None] * len(column)
@@ -33,8 +33,8 @@ def plain_values(column: pa.Array) -> list[Any]:
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         values = _texts(column, is_text=pa.types.is_string(kind))
     elif pa.types.is_boolean(kind):
-        held = np.frombuffer(column.buffers()[1], np.uint8)
-        bits = np.unpackbits(held, bitorder="little")[column.offset :][: len(column)]
+        packed = np.frombuffer(column.buffers()[1], np.uint8)
+        bits = np.unpackbits(packed, bitorder="little")[column.offset :][: len(column)]
         values = bits.astype(np.bool_).tolist()
     elif pa.types.is_integer(kind):
         bytes_each = kind.bit_width // 8
@@ -46,32 +46,32 @@ def plain_values(column: pa.Array) -> list[Any]:
         return list(column.to_pylist())
     if not column.null_count:
         return values
-    is_there = bits_of(column).tolist()
-    return [value if there else None for value, there in zip(values, is_there, strict=True)]
+    validity = bits_of(column).tolist()
+    return [value if is_valid else None for value, is_valid in zip(values, validity, strict=True)]
 
 
 def column_values(column: pa.ChunkedArray) -> list[Any]:
-    """What `column.to_pylist()` gives of all its pieces."""
+    """The same list as `column.to_pylist()`, faster, for a column of several chunks."""
     return [*chain.from_iterable(map(plain_values, column.chunks))]
 
 
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """What `table.to_pylist()` gives."""
+    """The same list as `table.to_pylist()`, faster."""
     columns = map(column_values, table.columns)
     rows = zip(*columns, strict=True)
-    names = table.column_names  # made anew whenever it is asked for
+    names = table.column_names  # the property builds a new list at each access
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def _texts(column: pa.Array, *, is_text: bool) -> list[Any]:
-    """Texts or bytes, empty where they are null."""
+    """The strings or bytes of a column; nulls are empty."""
     _, bounds, data = column.buffers()
     first = column.offset
     ends = np.frombuffer(bounds, np.int32, first + len(column) + 1)[first:].tolist()
-    held = b"" if data is None else data.to_pybytes()
+    content = b"" if data is None else data.to_pybytes()
     if not is_text:
-        return [held[start:stop] for start, stop in pairwise(ends)]
-    if held.isascii():
-        text = held.decode("ascii")
+        return [content[start:stop] for start, stop in pairwise(ends)]
+    if content.isascii():
+        text = content.decode("ascii")
         return [text[start:stop] for start, stop in pairwise(ends)]
-    return [held[start:stop].decode() for start, stop in pairwise(ends)]
+    return [content[start:stop].decode() for start, stop in pairwise(ends)]

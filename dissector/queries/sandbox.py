@@ -1,8 +1,8 @@
-"""Queries of users: DuckDB in this process, shut in with the Parquet files of a lake.
+"""A sandbox for queries of users: DuckDB in this process, restricted to the files of a lake.
 
-The tables are views over files that the caller names, and so are the views of `views.sql`. Before a
-query of a user runs, the engine is shut in: no file but those is readable, no extension loadable,
-no setting changeable, and statements that write files are refused before they run.
+The tables and the views of `views.sql` are views over Parquet files that the caller passes. Before
+a query of a user runs, the engine is locked: it can read no other file, load no extension and
+change no setting; statements that write files are refused before they run.
 """
 
 import re
@@ -49,46 +49,45 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Statements that can touch nothing but the memory of this process: settings are locked, and reading
-# goes through the files that are allowed. COPY, EXPORT, ATTACH and their like write or open files,
-# and PREPARE could hide one of them.
+# Statements that change only memory of this process: settings are locked, and only allowed files
+# can be read. COPY, EXPORT, ATTACH and the like access files, and PREPARE could hide one.
 _HARMLESS: Final = frozenset(
     {"SELECT", "SET", "CREATE", "INSERT", "UPDATE", "DELETE", "MERGE INTO", "DROP", "ALTER"}
 )
 _ROWS: Final = frozenset({"SELECT", "EXPLAIN"})
-# Types that neither Arrow's readers nor Parquet hold as what they are; they become text.
+# Types that Arrow or Parquet cannot represent; they are cast to text.
 _TEXT_ONLY: Final = re.compile(
     r"\b(?:INTERVAL|BIT|BIGNUM|VARINT|UNION|TIME WITH TIME ZONE|TIMETZ)\b"
     r"|.+\bTIMESTAMP_NS\b|\bTIMESTAMP_NS\b.+"
 )
-# What is said of a file whose pages cannot be read, by an error that questions have, too.
+# Messages about damaged pages; the error class is also raised for wrong queries.
 _DAMAGE: Final = re.compile(r"Failed to read file|might be corrupted|[Cc]orrupt")
-# What may stand before the statement that is explained.
+# The prefix of an explained statement.
 _EXPLAIN: Final = re.compile(r"\s*explain\b\s*(analyze\b|\(\s*(analyze|format)\b[^()]*\))?", re.I)
-# Functions that make the name of a table of texts.
+# Functions that read a table whose name is computed.
 _NAMING: Final = {"query", "query_table"}
 _BATCH_ROWS: Final = 8192
-_INTERRUPT_SECONDS: Final = 0.2  # between two tries to interrupt: the first may come too early
-_PATIENCE_SECONDS: Final = 3  # a function of one huge value hears no interrupt: then it is left
-DAY: Final = "day"  # of the first packet of a row's capture, by which files lie in folders
+_INTERRUPT_SECONDS: Final = 0.2  # between interrupts: the first may be too early
+_PATIENCE_SECONDS: Final = 3  # then a query that ignores interrupts is abandoned
+DAY: Final = "day"  # column: day of the capture's first packet, from the file's folder
 _OF_DAY: Final = rf"/{DAY}=(\d{{4}}-\d\d-\d\d)/[^/]+/[^/]+$"
 _END: Final = "[^/]+/[^/]+/[^/]+$"
-# The schema of what users do not see: tables that lend columns where there are no files, views.
+# The schema of internal tables and views.
 HIDDEN: Final = "hidden"
 
 
 def ready_views() -> tuple[SharedView, ...]:
-    """The views of `views.sql`, in the order in which they can be made."""
+    """The views of `views.sql`, each after the views that it reads."""
     return views("views.sql")
 
 
 def expanded(query: str, *, has_rows_around: bool = False) -> str:
-    """A query by itself: views of reports that it reads become part of it, in one WITH before it.
+    """A query preceded by a WITH that defines the report views which it reads.
 
-    A query that reads some must not begin with a WITH of its own; in parentheses it may.
+    Such a query must not begin with a WITH of its own, except in parentheses.
 
     Args:
-        has_rows_around: there are rows around what is selected, in a schema of their own.
+        has_rows_around: whether the hidden schema has the rows around the selection.
     """
     if not used_views(query):
         return query
@@ -107,10 +106,10 @@ def expanded(query: str, *, has_rows_around: bool = False) -> str:
 
 
 def _with_needed(query: str, known: dict[str, str]) -> str:
-    """A query behind a WITH of those that it reads.
+    """A query preceded by a WITH of the known queries that it reads.
 
     Args:
-        known: queries by name, each behind those that it reads itself.
+        known: queries by name, each after those that it reads.
     """
     needed: list[str] = []
     wanted = words(query)
@@ -122,8 +121,8 @@ def _with_needed(query: str, known: dict[str, str]) -> str:
 
 
 def tables_of(query: str) -> set[str]:
-    """The tables of which a query can have rows, or more: those that it names, however spelt, in
-    views or in texts, too."""
+    """A superset of the tables that a query reads: all that its words name, in any case, directly,
+    through views or inside string literals."""
     named = set(re.findall(r"\w+", query.lower()))
     if named & _NAMING:
         return {*TABLES}
@@ -134,11 +133,11 @@ def tables_of(query: str) -> set[str]:
 
 
 class TableFiles(NamedTuple):
-    """The Parquet files of each table, by their names.
+    """The paths of the Parquet files of each table.
 
-    old: those of schema version 1, which name their capture by their folder.
-    days: of those that lie in no folder of a day, by the ends of their names.
-    ranges: what reads those that are no files of this machine.
+    old: files of schema version 1, whose folders name their captures.
+    days: the day of files in no folder of a day, by the end of the path.
+    ranges: reads the files of a remote store.
     """
 
     new: Mapping[str, Sequence[str]] = MappingProxyType({})
@@ -148,7 +147,7 @@ class TableFiles(NamedTuple):
 
 
 class SandboxRows:
-    """What a statement gave: column names, and rows as Arrow record batches, read once."""
+    """The result of a statement: column names, and Arrow record batches that can be read once."""
 
     def __init__(self, reader: "pa.RecordBatchReader", engine: "Sandbox") -> None:
         self.schema = reader.schema
@@ -156,10 +155,10 @@ class SandboxRows:
         self._engine = engine
 
     def batches(self) -> Iterator["pa.RecordBatch"]:
-        """The rows, some thousand at a time.
+        """The rows in batches of some thousand.
 
         Raises:
-            UsageError: the query failed on its way. InputError: as of `apart`.
+            UsageError: the query failed while running. InputError: as in `apart`.
         """
         try:
             while (batch := self._engine.apart(lambda: next(self._reader, None))) is not None:
@@ -173,15 +172,14 @@ class Sandbox:
 
     Args:
         files: of the tables. columns: for each table an empty Arrow table with its columns.
-        most_seconds: that a statement may take, None for any time; what others do with its rows
-            does not count.
-        folder: where the engine writes what does not fit into memory, None for nowhere.
-        selection: the rows that the tables have.
-        has_ready_views: whether the views of `views.sql` are there; to make them takes as long as
-            all else that is made.
+        most_seconds: time limit of a statement, None for no limit; time that the caller spends on
+            its rows does not count.
+        folder: the temporary folder for data that does not fit into memory, None for none.
+        selection: which rows the tables show.
+        has_ready_views: whether to create the views of `views.sql`, which takes half of the setup.
 
     Raises:
-        DependencyError: DuckDB is not there.
+        DependencyError: DuckDB is not installed.
         InputError: a file cannot be read.
     """
 
@@ -209,7 +207,7 @@ class Sandbox:
             self._connection.execute(f"SET threads = {STORE_REQUESTS}")  # which wait, mostly
         self._connection.execute(f"CREATE SCHEMA {HIDDEN}")
         try:
-            with _problems(self._ranges), reading():
+            with _store_errors(self._ranges), reading():
                 tables = {
                     table: self._rows(table, files, empty) for table, empty in columns.items()
                 }
@@ -227,7 +225,7 @@ class Sandbox:
         self._connection.execute("SET lock_configuration = true")
 
     def _make_views(self, tables: Mapping[str, str], selection: Selection) -> None:
-        """The tables that users see. tables: the query of each."""
+        """Create the views that users see. tables: the query of each table."""
         selection.register(self, f"({tables['connections']}) AS there")
         small = [name for name in self._small if name not in tables]
         known = {name: f"SELECT * FROM {HIDDEN}.{name}" for name in small}
@@ -241,28 +239,28 @@ class Sandbox:
             known[name] = query
 
     def register(self, name: str, rows: "pa.Table") -> None:
-        """A small table that users do not see."""
+        """Copy a small table into the hidden schema."""
         self._small.append(name)
         self._connection.register("lent", rows)
         self._connection.execute(f"CREATE OR REPLACE TABLE {HIDDEN}.{name} AS FROM lent")
         self._connection.unregister("lent")
 
     def define(self, functions: Iterable[str]) -> None:
-        """Functions of SQL, in the place of those of their names."""
+        """Create SQL functions; each replaces the one of its name."""
         define(self._connection, functions)
 
     def table(self, query: str) -> "pa.Table":
-        """The rows of a query of ours that are few."""
+        """The rows of an internal query with few rows."""
         return self._connection.execute(query).to_arrow_table()
 
     def has_rows(self) -> bool:
-        """Whether a frame or a connection is there."""
+        """Whether any frame or connection is selected."""
         query = "SELECT 1 FROM frames UNION ALL SELECT 1 FROM connections LIMIT 1"
-        with _problems(self._ranges), reading():
+        with _store_errors(self._ranges), reading():
             return bool(self.table(query).num_rows)
 
     def _rows(self, table: str, files: TableFiles, empty: "pa.Table") -> str:
-        """The query of all rows of a table; one without rows lends columns that files lack."""
+        """The query for all rows of a table. empty: adds the columns that files lack."""
         paths, old_paths = files.new.get(table, ()), files.old.get(table, ())
         day = f", {_day(files.days)} AS {DAY}"
         rows = plain_rows(self._connection, paths, old_paths, empty.schema.names, day)
@@ -276,15 +274,15 @@ class Sandbox:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if not self._is_stuck:  # else closing would wait
+        if not self._is_stuck:  # closing would wait for the stuck query
             self._connection.close()
 
     def apart(self, work: Callable[[], T]) -> T:
-        """Do something in a thread of its own, so that an interrupt reaches this one and ends it.
+        """Run `work` in a thread, so that this thread can be interrupted and then stop the query.
 
         Raises:
-            UsageError: the engine refuses it.
-            InputError: a file is damaged, or the store does not give it.
+            UsageError: the engine refuses the query, or it exceeds the time limit.
+            InputError: a file is damaged, or the store does not return it.
         """
         running: Future[T] = Future()
 
@@ -295,11 +293,11 @@ class Sandbox:
                 running.set_exception(error)
 
         began = time.monotonic()
-        # The process may end while a thread goes on that hears no interrupt.
+        # A daemon: the process must be able to exit while the query ignores interrupts.
         thread = threading.Thread(target=run, daemon=True)
-        with _problems(self._ranges), _complaints():
+        with _store_errors(self._ranges), _engine_errors():
             try:
-                thread.start()  # waits for the thread: an interrupt may come here, too
+                thread.start()  # waits until the thread runs: may be interrupted
                 wait([running], timeout=self._left)
             except KeyboardInterrupt:
                 self._stop(running)
@@ -312,7 +310,7 @@ class Sandbox:
             return running.result()
 
     def _stop(self, running: "Future[Any]") -> None:
-        """Interrupt what runs until it ends, or until it is plain that it hears nothing."""
+        """Interrupt the query until it ends, or until _PATIENCE_SECONDS show that it is stuck."""
         until = time.monotonic() + _PATIENCE_SECONDS
         while not running.done() and not self._is_stuck:
             self._connection.interrupt()
@@ -320,17 +318,17 @@ class Sandbox:
             self._is_stuck = time.monotonic() > until and not running.done()
 
     def answers(self, text: str) -> Iterator[SandboxRows]:
-        """Run the statements of a text, one after the other; those without rows give none.
+        """Run the statements of a text in order; yields the results of those that return rows.
 
         Raises:
-            UsageError: a statement is wrong, or would touch files.
+            UsageError: a statement is wrong, or would write or open files.
         """
-        with _complaints():
+        with _engine_errors():
             statements = self._connection.extract_statements(text)
         if not statements:
             raise UsageError("the query is empty")
         for statement in statements:
-            self._refuse_what_writes(statement)
+            self._refuse_writes(statement)
             self._left = self._most_seconds
             if _kind_of(statement) in _ROWS:
                 yield SandboxRows(self.apart(partial(self._reader, statement)), self)
@@ -338,11 +336,11 @@ class Sandbox:
                 self.apart(partial(self._connection.execute, statement))
 
     def rows(self, text: str) -> list[dict[str, Any]]:
-        """All rows of a query, or of several statements. Raises what `answers` does."""
+        """All rows of one or several statements. Raises: as `answers`."""
         return [*self.each_row(text)]
 
     def each_row(self, text: str) -> Iterator[dict[str, Any]]:
-        """The same one by one, as they are asked for."""
+        """Yield the rows of one or several statements lazily. Raises: as `answers`."""
         for answer in self.answers(text):
             for batch in answer.batches():
                 yield from batch.to_pylist()
@@ -350,11 +348,11 @@ class Sandbox:
     def _reader(self, statement: "duckdb.Statement") -> "pa.RecordBatchReader":
         return _readable(self._connection.sql(statement)).to_arrow_reader(_BATCH_ROWS)
 
-    def _refuse_what_writes(self, statement: "duckdb.Statement") -> None:
+    def _refuse_writes(self, statement: "duckdb.Statement") -> None:
         kinds = {_kind_of(statement)}
         if kinds == {"EXPLAIN"}:
             explained = _EXPLAIN.sub("", statement.query, count=1)
-            with _complaints():
+            with _engine_errors():
                 kinds = set(map(_kind_of, self._connection.extract_statements(explained)))
         for kind in sorted(kinds - _HARMLESS):
             raise UsageError(
@@ -364,17 +362,17 @@ class Sandbox:
 
 
 def _day(days: Mapping[str, str]) -> str:
-    """The day of a row, by the name of its file: of files of other days nothing is read."""
-    found = f"nullif(regexp_extract(filename, {quoted(_OF_DAY)}, 1), '')"
+    """The SQL for a row's day, from the path of its file, so that other days' files are skipped."""
+    day_of_path = f"nullif(regexp_extract(filename, {quoted(_OF_DAY)}, 1), '')"
     if days:
         known = ", ".join(f"{quoted(name)}: {quoted(day)}" for name, day in days.items())
         end = f"regexp_extract(filename, {quoted(_END)})"
-        found = f"coalesce({found}, MAP {{{known}}}[{end}])"
-    return f"TRY_CAST({found} AS DATE)"  # what may fail is asked too late to spare files
+        day_of_path = f"coalesce({day_of_path}, MAP {{{known}}}[{end}])"
+    return f"TRY_CAST({day_of_path} AS DATE)"  # DuckDB prunes files only by casts that cannot fail
 
 
 def _kind_of(statement: "duckdb.Statement") -> str:
-    """The kind of a statement in words; DuckDB's own Python part has no name for some."""
+    """The kind of a statement as text; DuckDB's Python enum lacks some kinds."""
     try:
         return statement.type.name.replace("_", " ")
     except ValueError:
@@ -394,9 +392,9 @@ def sandbox_over(
     """An engine over the captures of a lake, see `Sandbox`.
 
     Args:
-        query: the only one that will be asked, so that files of tables which it does not read are
-            not opened. Nor are those of captures that ended before the selection begins.
-        in_ranges: of a lake in a store only what is needed of files is read; else they are fetched.
+        query: the only query that will run: files of tables that it does not read are not opened,
+            nor are files of captures that ended before the selection begins.
+        in_ranges: read byte ranges of the files of a remote lake instead of whole files.
     """
     from dissector.schemas.arrow import arrow_schema
     from dissector.schemas.small_tables import no_rows
@@ -420,29 +418,31 @@ def sandbox_over(
 
 
 def _readable(rows: "duckdb.DuckDBPyRelation") -> "duckdb.DuckDBPyRelation":
-    """The rows, columns of types that no reader takes as text."""
-    odd = [_TEXT_ONLY.search(str(kind)) is not None for kind in rows.types]
-    if not any(odd):
+    """The rows, with columns of _TEXT_ONLY types cast to text."""
+    needs_cast = [_TEXT_ONLY.search(str(kind)) is not None for kind in rows.types]
+    if not any(needs_cast):
         return rows
     chosen = []
-    for number, (name, is_odd) in enumerate(zip(rows.columns, odd, strict=True), start=1):
+    for number, (name, is_text_only) in enumerate(
+        zip(rows.columns, needs_cast, strict=True), start=1
+    ):
         quoted = name.replace('"', '""')
-        cell = f"CAST(#{number} AS VARCHAR)" if is_odd else f"#{number}"
+        cell = f"CAST(#{number} AS VARCHAR)" if is_text_only else f"#{number}"
         chosen.append(f'{cell} AS "{quoted}"')
     return rows.project(", ".join(chosen))
 
 
 @contextmanager
-def _problems(ranges: "Ranges | None") -> Iterator[None]:
-    """What the store of a lake says, in the place of what the engine says of it.
+def _store_errors(ranges: "Ranges | None") -> Iterator[None]:
+    """Replaces the engine's error by the error of the lake's store that caused it.
 
     Raises:
-        InputError: it does not give what is read.
+        InputError: the store failed to return data.
     """
     if ranges is None:
         yield
         return
-    ranges.problem()  # of what was not needed
+    ranges.problem()  # discards problems of earlier reads
     try:
         with ranges.told():
             yield
@@ -452,9 +452,8 @@ def _problems(ranges: "Ranges | None") -> Iterator[None]:
         raise
 
 
-class _complaints:
-    """Turns the engine's errors into errors of one line, without its drawing of the place: those of
-    usage, or of a file that is damaged."""
+class _engine_errors:
+    """Turns the engine's errors into UsageError or, for damaged files, InputError, on one line."""
 
     def __enter__(self) -> None:
         return None

@@ -1,7 +1,8 @@
-"""The rows of a capture that a selection leaves, as they come: what its views are to a lake.
+"""Filters the rows of a stream by a selection, as the views of `selection` do for a lake.
 
-A frame is gone before the name is known that a producer or consumer gets later, which was opened
-before the capture: of those a lake has more rows, and never fewer. They are counted.
+A producer or consumer opened before the capture may be named only by later frames. Its earlier rows
+pass here before the name is known, so the views of a lake may select more rows, never fewer. These
+rows are counted.
 """
 
 from collections import Counter
@@ -25,30 +26,30 @@ _Names = tuple[str | None, str | None]
 
 
 class SelectedRows:
-    """What a selection leaves of frames, by the names that they have by then, or connections.
+    """A filter for frames or connections, by the names known when a row arrives.
 
-    Of each capture it is told the clients of connections before their frames, and frames and what
-    was opened before the row of their connection.
+    For each capture the caller passes the clients of connections before their frames, and frames
+    before the row of their connection.
 
-    are_frames: these are the rows that are wanted.
-    unnamed: frames that were left out before the name that is selected was known.
+    are_frames: whether frames are filtered, not connections.
+    unnamed: frames that were dropped before the selected name was known.
     """
 
     def __init__(self, selection: Selection, table: str = "frames") -> None:
-        """table: whose rows are wanted, frames or connections."""
+        """table: the table to filter, frames or connections."""
         self.selection = selection
         self.are_frames = table == "frames"
         self._tables = {table, *(["frames"] if selection.is_of_names else [])}
         self._clients: dict[Hashable, set[int]] = {}
-        self._spoken: dict[Hashable, set[int]] = {}
+        self._connections_with_frames: dict[Hashable, set[int]] = {}
         self.unnamed = 0
         self._waiting: dict[Hashable, Counter[_Names]] = {}
 
     def of(self, capture: Hashable, block: "TableBlock") -> "pa.RecordBatch | None":
-        """The selected rows of a block, if its table is wanted.
+        """The selected rows of a block, None if another table is filtered.
 
         Args:
-            capture: what the block is of.
+            capture: identifies the capture of the block.
         """
         from dissector.schemas.rows import arrow_batch
 
@@ -67,7 +68,7 @@ class SelectedRows:
         return choose(capture, arrow_batch(block))
 
     def add_clients(self, capture: Hashable, connections: Iterable[ClientOfConnection]) -> None:
-        """The connections of a capture whose frames come next."""
+        """Replace the capture's selected connections, before their frames are passed."""
         self._clients[capture] = {
             number
             for number, ip, port, proxied in connections
@@ -80,16 +81,16 @@ class SelectedRows:
         limits = ("greater_equal", what.since_ns), ("less", what.until_ns)
         batch = _in_time(batch, [(sign, "last_ts_ns", ns) for sign, ns in limits])
         if what.clients:
-            batch = _numbered(batch, self._clients.get(capture, set()))
+            batch = _of_connections(batch, self._clients.get(capture, set()))
         if what.is_of_names:
             self._await_names(capture, batch)
         if what.topics:
-            batch = _named(batch, "topic", what.has_topic)
+            batch = _with_names(batch, "topic", what.has_topic)
         if what.subscriptions:
-            batch = _named(batch, "subscription", what.subscriptions.__contains__)
+            batch = _with_names(batch, "subscription", what.subscriptions.__contains__)
         if what.is_of_names:
-            spoken = batch.column("connection_id").to_pylist()
-            self._spoken.setdefault(capture, set()).update(spoken)
+            connection_ids = batch.column("connection_id").to_pylist()
+            self._connections_with_frames.setdefault(capture, set()).update(connection_ids)
         return batch
 
     def opened(self, capture: Hashable, table: str, batch: "pa.RecordBatch") -> None:
@@ -101,7 +102,8 @@ class SelectedRows:
                 late = [own or row.get(name) for own, name in zip(names, _NAMES, strict=True)]
                 if self._has_names(*late):
                     self.unnamed += frames
-                    self._spoken.setdefault(capture, set()).add(row["connection_id"])
+                    connections = self._connections_with_frames.setdefault(capture, set())
+                    connections.add(row["connection_id"])
 
     def _has_names(self, topic: str | None, subscription: str | None) -> bool:
         what = self.selection
@@ -144,27 +146,27 @@ class SelectedRows:
         batch = _in_time(batch, limits)
         if what.clients:
             names = "client_ip", "client_port", "proxied_client_ip"
-            ends = (batch.column(name).to_pylist() for name in names)
-            kept = [what.has_client(*client) for client in zip(*ends, strict=True)]
-            batch = _kept(batch, kept)
+            columns = (batch.column(name).to_pylist() for name in names)
+            is_selected = [what.has_client(*client) for client in zip(*columns, strict=True)]
+            batch = _pick(batch, is_selected)
         if what.is_of_names:
-            batch = _numbered(batch, self._spoken.get(capture, set()))
+            batch = _of_connections(batch, self._connections_with_frames.get(capture, set()))
         return batch
 
 
 def _any(masks: "Sequence[pa.Array]") -> "pa.Array":
     import pyarrow.compute as pc
 
-    found = masks[0]
+    any_of_them = masks[0]
     for mask in masks[1:]:
-        found = pc.or_(found, mask)
-    return found
+        any_of_them = pc.or_(any_of_them, mask)
+    return any_of_them
 
 
-def _kept(batch: "pa.RecordBatch", kept: Sequence[bool]) -> "pa.RecordBatch":
+def _pick(batch: "pa.RecordBatch", is_selected: Sequence[bool]) -> "pa.RecordBatch":
     import pyarrow as pa
 
-    return batch.filter(pa.array(kept, pa.bool_()))
+    return batch.filter(pa.array(is_selected, pa.bool_()))
 
 
 def _in_time(
@@ -178,13 +180,13 @@ def _in_time(
     return batch
 
 
-def _named(
+def _with_names(
     batch: "pa.RecordBatch", column: str, is_wanted: Callable[[str], bool]
 ) -> "pa.RecordBatch":
     values = batch.column(column).to_pylist()
     wanted = {name for name in {*values} if name is not None and is_wanted(name)}
-    return _kept(batch, [value in wanted for value in values])
+    return _pick(batch, [value in wanted for value in values])
 
 
-def _numbered(batch: "pa.RecordBatch", connections: set[int]) -> "pa.RecordBatch":
-    return _kept(batch, [each in connections for each in batch.column("connection_id").to_pylist()])
+def _of_connections(batch: "pa.RecordBatch", connections: set[int]) -> "pa.RecordBatch":
+    return _pick(batch, [each in connections for each in batch.column("connection_id").to_pylist()])

@@ -1,19 +1,18 @@
-"""A part of a capture or lake, by time, names and clients, as the options of commands name it.
+"""Selections of a part of a capture or lake by time, names and clients, from command-line options.
 
-Here it becomes views of SQL; `selected_rows` does the same to rows that come.
+Here a selection becomes SQL views; `selected_rows` filters rows of a stream.
 
-The rows are chosen after all was dissected and captures were joined, so names, balances and
-attempts are still those of the whole; a row belongs to the time at which its frame was complete (an
-exchange: its request). What is asked for must all be true of a row: a send has no subscription, so
-that none is left by `--subscription`. What belongs to no topic or no connection, as notices about a
-file, stays. The views are SQL that all engines run; a name is a value of a table, and never part of
-a text.
+Rows are selected after dissection and joining, so names, balances and attempts are those of the
+whole. The time of a row is the time at which its frame was complete (of an exchange: its request).
+A row must meet all conditions: a send has no subscription, so `--subscription` selects no sends.
+Rows without a topic or connection, such as notices about a file, always pass. The views are SQL
+that all engines run; a name is a value in a table, never part of an SQL text.
 
-What a row means may depend on others: a balance lasts until the next change, and an entry that was
-stored may be delivered later, or to another client. Queries of such things read `permits_around`
-and its like, the rows of all times (`deliveries_around`: and of all clients; `exchanges_around`:
-and of the topics of a subscription), and count by `functions` what of them lies in the time; what
-is of no topic, as the clock of a client, they read from `whole_exchanges` and its like.
+The meaning of a row may depend on others: a balance lasts until the next change, and a stored entry
+may be delivered later, or to another client. Queries about these read the views `…_around`, which
+have the rows of all times (`deliveries_around`: also of all clients; `exchanges_around`: also of
+the topics of a subscription), and test with `functions` whether a time is selected. What depends on
+no topic, such as the clock of a client, is read from the views `whole_…`.
 """
 
 import re
@@ -33,11 +32,11 @@ TIMED: Final = ("frames", "exchanges", "deliveries", "permits", "acks", "notices
 NAMED: Final = ("exchanges", "deliveries", "permits", "acks", "frames", "messages")
 LASTING: Final = ("connections", "legs")
 OPENED: Final = ("producers", "consumers")
-CHOSEN: Final = (*TIMED, *LASTING, *OPENED)  # tables that may have other rows, too
-# Of these there are also the rows around what is selected, under a name that ends so.
+CHOSEN: Final = (*TIMED, *LASTING, *OPENED)  # tables that a selection filters
+# Tables with a second view over the rows around the selection, and the suffix of its name.
 WITH_ROWS_AROUND: Final = ("permits", "deliveries", "frames", "exchanges", "acks")
 AROUND: Final = "_around"
-WHOLE: Final = "whole_"  # so begin the names of tables with all rows
+WHOLE: Final = "whole_"  # prefix of the views with all rows
 _DOMAINS: Final = ("persistent://", "non-persistent://")
 _DEFAULT: Final = "persistent://public/default/"
 _NS_PER_S: Final = 1_000_000_000
@@ -46,7 +45,7 @@ _PARTITION: Final = "-partition-"
 _DIGITS: Final = "0123456789"
 _AGO: Final = re.compile(r"-(\d+(?:\.\d+)?)(s|m|h|d)")
 _SECONDS_OF: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-# Names of producers and consumers by every number that rows have, learnt late or not.
+# Columns of the views that name producers and consumers, learnt late or not.
 _LATE: Final = {"producer": ("topic",), "consumer": ("topic", "subscription")}
 _CLIENT_CONNECTIONS: Final = (
     "SELECT r.capture, r.connection_id FROM whole_{0} AS r JOIN selected_clients AS c "
@@ -63,30 +62,30 @@ _CLIENT: Final = re.compile(r"(\[(?P<six>[^\]]+)\]|(?P<four>[^:/]+))(:(?P<port>\
 
 
 class TableRegistry(Protocol):
-    """What takes small tables, and tells its own: an engine."""
+    """An engine that a selection registers its tables and functions with."""
 
     def register(self, name: str, rows: "pa.Table") -> None:
-        """A small table, under a name."""
+        """Copy a small table into the engine under a name."""
 
     def table(self, query: str) -> "pa.Table":
-        """The rows of a query that are few."""
+        """The rows of a query with few rows."""
 
     def define(self, functions: Iterable[str]) -> None:
-        """Functions of SQL, in the place of those of their names."""
+        """Create SQL functions; each replaces the one of its name."""
 
 
 class Client(NamedTuple):
-    """Where clients are: an address or a network, and a port, None for all."""
+    """Selected clients: an address or a network, and a port, None for all ports."""
 
     network: str
     port: int | None = None
 
     @classmethod
     def of(cls, text: str) -> "Client":
-        """From 10.0.0.5, 10.0.0.5:51234, [2001:db8::5]:51234, 10.0.0.0/8.
+        """Parse 10.0.0.5, 10.0.0.5:51234, [2001:db8::5]:51234 or 10.0.0.0/8.
 
         Raises:
-            UsageError: it is none of these.
+            UsageError: the text is none of these.
         """
         match = _CLIENT.fullmatch(text)
         address, port = text, -1
@@ -110,7 +109,7 @@ class Client(NamedTuple):
         return f"[{address}]:{self.port}" if ":" in address else f"{address}:{self.port}"
 
     def has(self, address: str) -> bool:
-        """Whether an address, of any port, is in it."""
+        """Whether the network contains an address; the port is ignored."""
         return ip_address(address) in _network(self.network)
 
 
@@ -120,9 +119,8 @@ def _network(text: str) -> IPv4Network | IPv6Network:
 
 
 class Selection(NamedTuple):
-    """since_ns, until_ns: from the first on, up to but without the second, ns since 1970; topics:
-    full names, with their partitions; subscriptions: their names; clients: where they are. Nothing
-    given selects everything."""
+    """The conditions of a selection; without any it selects everything. since_ns, until_ns: the
+    half-open range of time, ns since 1970. topics: full names; each includes its partitions."""
 
     since_ns: int | None = None
     until_ns: int | None = None
@@ -132,44 +130,44 @@ class Selection(NamedTuple):
 
     @property
     def is_everything(self) -> bool:
-        """Whether nothing is left out."""
+        """Whether all rows are selected."""
         return self == Selection()
 
     @property
     def is_of_time(self) -> bool:
-        """Whether times are left out."""
+        """Whether it restricts the time."""
         return self.since_ns is not None or self.until_ns is not None
 
     @property
     def is_of_names(self) -> bool:
-        """Whether topics or subscriptions are left out."""
+        """Whether it restricts topics or subscriptions."""
         return bool(self.topics or self.subscriptions)
 
     def lasts(self, first_ns: int | None, last_ns: int | None) -> bool:
-        """Whether something that lasted has a part in the time; an unknown time may lie in it."""
+        """Whether the range from first_ns to last_ns overlaps the time; an unknown end does."""
         begins = self.until_ns is None or first_ns is None or first_ns < self.until_ns
         return begins and (self.since_ns is None or last_ns is None or last_ns >= self.since_ns)
 
     def may_have_rows(self, table: str, last_ns: int | None) -> bool:
         """Whether a capture can have selected rows of a table.
 
-        Rows of a rotation may be older than its first packet, as they closed in it; none is newer
-        than its last.
+        A row is written by the rotation in which it closes, so it may be older than the rotation's
+        first packet, but not newer than its last.
 
         Args:
-            last_ns: of its packets.
+            last_ns: time of the capture's last packet.
         """
         return table not in (*TIMED, *LASTING, *OPENED) or self.lasts(None, last_ns)
 
     def has_topic(self, topic: str) -> bool:
-        """Whether a topic is one of those selected, or a partition of one."""
+        """Whether a topic, or the topic of which it is a partition, is selected."""
         whole, partition, number = topic.rpartition(_PARTITION)
         is_part = bool(partition and number) and not number.strip(_DIGITS)
         return any(name in self._topic_names for name in (topic, *([whole] if is_part else ())))
 
     def has(self, first_ns: int | None, last_ns: int | None, subject: Mapping[str, Any]) -> bool:
-        """Whether a finding that lasted and was about a subject belongs to it; what the subject
-        does not name may be any."""
+        """Whether a finding with a range of time and a subject is selected; a condition on a name
+        that the subject lacks is met."""
         topic, subscription, client = map(subject.get, ("topic", "subscription", "client_ip"))
         return (
             self.lasts(first_ns, last_ns)
@@ -179,8 +177,8 @@ class Selection(NamedTuple):
         )
 
     def has_client(self, address: str | None, port: int | None, proxied: str | None = None) -> bool:
-        """Whether a connection's client is one of those selected. proxied: the address that a proxy
-        named, of which no port is known."""
+        """Whether a connection's client is selected. proxied: the client address that a proxy
+        reported, which has no port."""
         return not self.clients or any(
             (address is not None and one.port in (None, port) and one.has(address))
             or (proxied is not None and one.port is None and one.has(proxied))
@@ -188,7 +186,7 @@ class Selection(NamedTuple):
         )
 
     def as_json(self) -> dict[str, Any]:
-        """What the report says about it."""
+        """The selection as the report's JSON."""
         return {
             "since_ns": self.since_ns,
             "until_ns": self.until_ns,
@@ -199,13 +197,13 @@ class Selection(NamedTuple):
 
     @property
     def _topic_names(self) -> tuple[str, ...]:
-        """Names as rows have them: topics of Cursus have no tenant."""
+        """The topics' names as rows spell them: topics of Cursus have no tenant."""
         short = (name.removeprefix(_DEFAULT) for name in self.topics)
         return (*self.topics, *(name for name in short if "/" not in name))
 
     @classmethod
     def of_json(cls, facts: Mapping[str, Any] | None) -> "Selection":
-        """The selection of a report, from what it says about it; nothing of a whole one."""
+        """The selection from a report's JSON, None for everything."""
         if facts is None:
             return cls()
         return cls(
@@ -217,10 +215,10 @@ class Selection(NamedTuple):
         )
 
     def words(self, moment: Callable[[int], str], before: str = ": ") -> str:
-        """What is selected, for people: `from … to …, topic t`; nothing where all is.
+        """The selection as text for people: `from … to …, topic t`; "" for everything.
 
         Args:
-            moment: how a time is written. before: what stands before it.
+            moment: formats a time. before: prefix of the text.
         """
         parts = [f"from {moment(self.since_ns)}"] if self.since_ns is not None else []
         if self.until_ns is not None:
@@ -237,9 +235,9 @@ class Selection(NamedTuple):
     # -- as SQL
 
     def functions(self) -> tuple[str, ...]:
-        """Functions of SQL: whether a time (µs) is selected, or is not behind what is; how much of
-        one from a to b is selected; whether one from a to b, of any length, has a part in it;
-        whether sends are, which name no subscription."""
+        """The SQL functions of the selection, on times in µs: is_selected(a); is_not_behind(a): a
+        is before its end; selected_us(a, b): the selected part of a range; reaches_selection(a, b):
+        the range, even an empty one, overlaps it; selects_sends(): no subscription is required."""
         of_sends = f"selects_sends() AS {not self.subscriptions}"
         if not self.is_of_time:
             return (
@@ -251,7 +249,7 @@ class Selection(NamedTuple):
             )
         since_ns = -_ENDLESS_NS if self.since_ns is None else self.since_ns
         until_ns = _ENDLESS_NS if self.until_ns is None else self.until_ns
-        since, until = -(-since_ns // 1000), -(-until_ns // 1000)  # as of rows
+        since, until = -(-since_ns // 1000), -(-until_ns // 1000)  # µs, rounded up
         return (
             of_sends,
             f"is_selected(a) AS a >= {since} AND a < {until}",
@@ -261,8 +259,8 @@ class Selection(NamedTuple):
         )
 
     def register(self, engine: TableRegistry, connections: str = "lake_connections") -> None:
-        """Give an engine the tables and functions that `views` reads, and queries. connections: the
-        table of all of them."""
+        """Register the tables and functions that `views` and queries read with an engine.
+        connections: the table of all connections."""
         import pyarrow as pa
 
         engine.define(self.functions())
@@ -275,11 +273,11 @@ class Selection(NamedTuple):
         if self.subscriptions:
             register("subscriptions", subscription=pa.array(self.subscriptions, pa.string()))
         if self.clients:
-            there = engine.table(
+            ips = engine.table(
                 f"SELECT client_ip FROM {connections} UNION "
                 f"SELECT proxied_client_ip FROM {connections}"
             )
-            addresses = [text for text in there.column(0).to_pylist() if text is not None]
+            addresses = [text for text in ips.column(0).to_pylist() if text is not None]
             rows = [(ip, one.port) for ip in addresses for one in self.clients if one.has(ip)]
             register(
                 "clients",
@@ -292,11 +290,11 @@ class Selection(NamedTuple):
         tables: Iterable[tuple[str, str]],
         columns: Callable[[str], Sequence[str]] = view_columns,
     ) -> Iterator[tuple[str, str]]:
-        """Views of tables, some of them only with the rows that are selected.
+        """Views of tables; those in CHOSEN have only the selected rows.
 
         Args:
-            tables: name and query of each view, in the order in which they can be made.
-            columns: of the view of a table.
+            tables: name and query of each view, each after the views that it reads.
+            columns: returns the columns of the view of a table.
         """
         if self.is_everything:
             yield from tables
@@ -326,8 +324,8 @@ class Selection(NamedTuple):
                 yield f"{name}{AROUND}", rows
 
     def _rows_of(self, name: str, columns: Sequence[str], *, is_around: bool = False) -> str:
-        """The selected rows of a table. is_around: of requests those of all topics that a selected
-        subscription is of, too: what was sent to it, and what led to it."""
+        """The query for the selected rows of a table. is_around: exchanges on all topics of a
+        selected subscription pass too: publishes to these topics, and how clients opened them."""
         joins, conditions = "", ["1 = 1"]
         if name in TIMED:  # in µs, rounded up: no row lies between two
             limits = ("micros(r.ts) >= {}", self.since_ns), ("micros(r.ts) < {}", self.until_ns)
@@ -335,16 +333,16 @@ class Selection(NamedTuple):
         elif name in LASTING:
             limits = ("r.last_ts_ns >= {}", self.since_ns), ("r.first_ts_ns < {}", self.until_ns)
             conditions += [text.format(ns) for text, ns in limits if ns is not None]
-            joins += _within("spoken_connections") if self.is_of_names else ""
+            joins += _joined("spoken_connections") if self.is_of_names else ""
         else:
-            joins += _within("connections")
+            joins += _joined("connections")
         if self.clients and name == "notices":
-            joins += _within("client_connections", "LEFT")
+            joins += _joined("client_connections", "LEFT")
             conditions.append("(r.connection_id IS NULL OR client_connections.capture IS NOT NULL)")
         elif self.clients and name not in OPENED:
-            joins += _within("client_connections")
+            joins += _joined("client_connections")
         if self.subscriptions and name == "messages":
-            joins += f"{_within('frames')} AND frames.frame_no = r.frame_no"
+            joins += f"{_joined('frames')} AND frames.frame_no = r.frame_no"
         where = " AND ".join(conditions)
         if self.is_of_names and name in (*NAMED, *OPENED):
             is_of_topics = is_around and name == "exchanges"
@@ -354,33 +352,33 @@ class Selection(NamedTuple):
         return f"SELECT r.* FROM whole_{name} AS r{joins} WHERE {where}"
 
     def _of_names(self, name: str, columns: Sequence[str], rest: str, *, is_of_topics: bool) -> str:
-        """Rows about the topics or one of their partitions, and the subscriptions, by a name that
-        was learnt later where they have none."""
+        """The query for rows of the selected topics (or their partitions) and subscriptions; a row
+        without a name is matched by the name learnt later."""
         has = set(columns_of(name))
         late: dict[str, list[str]] = {key: [f"r.{key}"] for key in _LATE["consumer"] if key in has}
         for kind, names in _LATE.items():
             if {f"{kind}_id", "incarnation"} <= has:
                 keys = (f"{kind}_id", "incarnation")
                 same = " AND ".join(f"{kind}.{key} = r.{key}" for key in keys)
-                rest = f"{_within(f'named_{kind}s AS {kind}', 'LEFT')} AND {same}{rest}"
+                rest = f"{_joined(f'named_{kind}s AS {kind}', 'LEFT')} AND {same}{rest}"
                 for key in names:
                     late[key].append(f"{kind}.late_{key}")
-        found = "".join(
+        late_columns = "".join(
             f", coalesce({', '.join(cells)}) AS selected_{key}" for key, cells in late.items()
         )
-        inner = f"SELECT r.*{found} FROM whole_{name} AS r{rest}"
+        inner = f"SELECT r.*{late_columns} FROM whole_{name} AS r{rest}"
         cells = ", ".join(
             f"r.selected_{column} AS {column}" if column in late else f"r.{column}"
             for column in columns
         )
         conditions = [_IS_TOPIC] if self.topics else []
         if self.subscriptions and "subscription" in late:
-            there = "IN (SELECT subscription FROM selected_subscriptions)"
-            topics = f"SELECT late_topic FROM named_consumers WHERE late_subscription {there}"
+            is_selected = "IN (SELECT subscription FROM selected_subscriptions)"
+            topics = f"SELECT late_topic FROM named_consumers WHERE late_subscription {is_selected}"
             or_topic = f" OR r.selected_topic IN ({topics})" if is_of_topics else ""
-            conditions.append(f"(r.selected_subscription {there}{or_topic})")
+            conditions.append(f"(r.selected_subscription {is_selected}{or_topic})")
         elif self.subscriptions and name != "messages":
-            conditions.append("1 = 0")  # producers have none
+            conditions.append("1 = 0")  # producers have no subscription
         return f"SELECT {cells} FROM ({inner}) AS r WHERE {' AND '.join(conditions) or '1 = 1'}"
 
 
@@ -394,15 +392,15 @@ _IS_TOPIC: Final = (
 )
 
 
-def _within(view: str, how: str = "SEMI") -> str:
-    """A join with the rows of a view that name the same connection."""
+def _joined(view: str, how: str = "SEMI") -> str:
+    """The SQL of a join with a view on capture and connection_id."""
     name = view.rpartition(" ")[2]
     same = f"{name}.capture = r.capture AND {name}.connection_id = r.connection_id"
     return f" {how} JOIN {view} ON {same}"
 
 
 def full_name(topic: str) -> str:
-    """A topic's full name; a short one is persistent and in public/default, as for clients."""
+    """A topic's full name; a short name is persistent and in public/default, as in clients."""
     if topic.startswith(_DOMAINS):
         return topic
     rest = topic if topic.count("/") >= 2 else f"public/default/{topic}"
@@ -412,24 +410,24 @@ def full_name(topic: str) -> str:
 def time_ns(
     option: str, text: str | None, end_ns: int | None = None, *, is_local: bool = False
 ) -> int | None:
-    """A time of ISO 8601 as ns since 1970, whole µs; or `-30m`, so long before an end.
+    """Parse a time: ISO 8601, or `-30m` before the end; ns since 1970 in whole µs.
 
     Args:
-        end_ns: of what is read; None where there is none.
-        is_local: without a zone it is one of the clocks here (TZ), else of UTC.
+        end_ns: end of the input; None if it has no packet.
+        is_local: a time without a zone is in the local zone (TZ), else in UTC.
 
     Raises:
-        UsageError: it is none, or it needs an end.
+        UsageError: the text is no time, or it is relative and there is no end.
     """
     if text is None:
         return None
-    if (back := _AGO.fullmatch(text)) is not None:
+    if (relative := _AGO.fullmatch(text)) is not None:
         if end_ns is None:
             raise UsageError(
                 f"{option} {text}: there is no packet to count back from; write a time such as "
                 "2026-01-31T12:00"
             )
-        ago_ns = round(float(back[1]) * _SECONDS_OF[back[2]] * _NS_PER_S)
+        ago_ns = round(float(relative[1]) * _SECONDS_OF[relative[2]] * _NS_PER_S)
         return (end_ns - ago_ns) // 1000 * 1000
     try:
         time = datetime.fromisoformat(text)
@@ -443,7 +441,7 @@ def time_ns(
 
 
 class Asked(NamedTuple):
-    """What the options say, word by word. is_local: times without a zone are those of TZ."""
+    """The texts of the options. is_local: times without a zone are in the local zone (TZ)."""
 
     since: str | None = None
     until: str | None = None
@@ -454,14 +452,14 @@ class Asked(NamedTuple):
 
     @property
     def is_relative(self) -> bool:
-        """Whether a time counts back from the end of what is read."""
+        """Whether a time is relative to the end of the input."""
         return any(each and _AGO.fullmatch(each) for each in (self.since, self.until))
 
     def check(self) -> None:
-        """Refuse what no selection can be made of, before it is known when what is read ends.
+        """Check the texts before the end of the input is known.
 
         Raises:
-            UsageError: as of `selection`.
+            UsageError: as in `selection`.
         """
         if not self.is_relative:
             self.selection()
@@ -469,10 +467,10 @@ class Asked(NamedTuple):
         self._replace(until=None).selection(0)
 
     def selection(self, end_ns: int | None = None) -> Selection:
-        """What is selected. end_ns: of what is read, from which times such as `-30m` count back.
+        """The selection. end_ns: end of the input, to which times such as `-30m` are relative.
 
         Raises:
-            UsageError: a time or an address is none, or no time lies between the two.
+            UsageError: a time or an address is malformed, or the range of time is empty.
         """
         since, until = (
             time_ns(option, text, end_ns, is_local=self.is_local)

@@ -1,30 +1,30 @@
 -- Views that the queries of reports share.
--- Each begins with a line `-- name: what one row is`; a view may use those above it. A line
--- `-- materialized` says that DuckDB makes its rows once (catalogue.SharedView).
+-- Each begins with a line `-- name: what one row is`; a view may read the views above it. A line
+-- `-- materialized` makes DuckDB write its rows to a table once (catalogue.SharedView).
 
--- numbered_captures: a capture, with numbers that stand for it and its unit in order of their names
+-- numbered_captures: a capture, with its number and its unit's number, each in order of names
 -- materialized
 SELECT
   capture, unit, row_number() OVER (ORDER BY capture) AS capture_no,
   dense_rank() OVER (ORDER BY unit) AS unit_no
 FROM units;
 
--- twins: a connection whose frames another one has, too: the broker's leg of a proxied pair
+-- twins: a connection whose frames another one repeats: the broker's leg of a proxied pair
 -- materialized
 SELECT capture, connection_id
 FROM whole_legs
 WHERE leg = 'broker' AND twin_connection_id IS NOT NULL;
 
--- other_legs: a twin that is no second capture of a connection: rules ask the other leg of the pair
+-- other_legs: a twin of a proxied pair, not a second capture of one connection: rules leave it out
 -- materialized
--- What counts is counted once. A rule judges each capture by all that is in it: what explains an
--- incident, the holder of a name or another consumer, may lie on a connection that another capture
--- has, too. What two captures show of one incident becomes one finding.
+-- Totals count each connection once, but a rule judges each capture by all of its connections: the
+-- cause of an incident, such as the owner of a name or another consumer, may be on a connection
+-- that another capture repeats. One incident seen in two captures becomes one finding.
 SELECT capture, connection_id
 FROM legs
 WHERE leg = 'broker' AND twin_connection_id > -2;
 
--- late_producers: a producer, with names that may have been learnt behind its first rows
+-- late_producers: a producer, with names that may have been learnt after its first rows
 -- materialized
 SELECT
   capture, connection_id, producer_id, incarnation,
@@ -32,7 +32,7 @@ SELECT
 FROM producer_names
 GROUP BY capture, connection_id, producer_id, incarnation;
 
--- late_consumers: the same of a consumer
+-- late_consumers: a consumer, with names that may have been learnt after its first rows
 -- materialized
 SELECT
   capture, connection_id, consumer_id, incarnation,
@@ -41,7 +41,7 @@ SELECT
 FROM consumer_names
 GROUP BY capture, connection_id, consumer_id, incarnation;
 
--- unnamed_producers: such a producer, of whose publishes some lack a name: mostly there are none
+-- unnamed_producers: a late producer with publishes that lack a name; mostly there are none
 -- materialized
 SELECT n.*
 FROM late_producers AS n
@@ -53,7 +53,7 @@ SEMI JOIN (
   ON e.capture = n.capture AND e.connection_id = n.connection_id
   AND e.producer_id = n.producer_id AND e.incarnation = n.incarnation;
 
--- unnamed_consumers: such a consumer, of whose deliveries or acknowledged ids some lack a name
+-- unnamed_consumers: a late consumer with deliveries or acknowledged ids that lack a name
 -- materialized
 SELECT n.*
 FROM late_consumers AS n
@@ -69,7 +69,7 @@ SEMI JOIN (
   ON d.capture = n.capture AND d.connection_id = n.connection_id
   AND d.consumer_id = n.consumer_id AND d.incarnation = n.incarnation;
 
--- single_exchanges: a request with its answer, of connections that count
+-- single_exchanges: a request with its answer, on connections that are no twins
 SELECT
   e.*,
   (e.error_code IS NOT NULL OR e.outcome = 'error') AND e.response_last_ns IS NOT NULL
@@ -83,11 +83,11 @@ FROM exchanges_around
 WHERE
   kind = 'publish' AND outcome = 'ok' AND ledger_id IS NOT NULL AND is_selected(micros(ts));
 
--- publishes: a SEND with its receipt, or a receipt alone, of connections that count
--- message_id tells the messages of one producer apart: the sequence id. Producers without an id
--- (Cursus) number each partition from the beginning, and which of their sends repeats another
--- stands in attempt. A replicator sends on what several producers published, each with sequence
--- ids of its own; its entries are told apart by their checksum, which they keep when sent again.
+-- publishes: a SEND with its receipt, or a receipt alone, on connections that are no twins
+-- message_id identifies a message within its producer: the sequence id. Producers without an id
+-- (Cursus) number each partition from the beginning; `attempt` says which of their sends repeats
+-- another. A replicator forwards entries of several producers, each with sequence ids of its own,
+-- so its entries are identified by their checksum, which stays the same when they are sent again.
 SELECT
   e.capture, e.connection_id, e.producer_id, e.incarnation,
   coalesce(e.topic, n.late_topic) AS topic,
@@ -117,11 +117,11 @@ LEFT JOIN unnamed_producers AS n
   AND n.producer_id = e.producer_id AND n.incarnation = e.incarnation
 WHERE e.kind = 'publish';
 
--- senders: a producer incarnation that sends under one name of each kind, a leaf, with numbers
+-- senders: a leaf: a producer incarnation with one combination of names and addresses; with numbers
 -- materialized
--- To tell half a million messages apart by names takes ten times as long. producer_no, client_no and
--- broker_no say what messages are distinct within (see the query messages). A producer mostly is
--- one leaf (not is_shared), and so is what sends under one incarnation (is_all).
+-- Comparing half a million messages by names takes ten times as long. Messages are distinct within
+-- producer_no, client_no or broker_no (see the query messages). Mostly a producer is one leaf (not
+-- is_shared), and an incarnation too (is_all).
 WITH leaves AS (
   SELECT DISTINCT
     p.capture, p.connection_id, p.producer_id, p.incarnation, p.topic, p.producer_name,
@@ -129,7 +129,7 @@ WITH leaves AS (
   FROM publishes AS p
   WHERE p.is_request
 ),
-owned AS (
+owned_leaves AS (
   SELECT
     l.*, u.unit,
     CASE
@@ -153,12 +153,12 @@ SELECT
   dense_rank() OVER (ORDER BY unit, topic, producer_name, owner_no, broker_ip) AS broker_no,
   count(*) OVER (PARTITION BY unit, topic, producer_name, owner_no) > 1 AS is_shared,
   count(*) OVER (PARTITION BY capture, connection_id, producer_id, incarnation) = 1 AS is_all
-FROM owned AS o;
+FROM owned_leaves AS o;
 
 -- passed_sends: a send that was never answered although a later one of its producer was
 -- materialized
--- A broker answers the sends of a producer in order: what is missing in between was dropped, or its
--- answer was. A refusal overtakes receipts; only these say that what was sent before is settled.
+-- A broker sends the receipts of a producer in order, so a send without one before a later receipt
+-- was dropped, or its answer was. A refusal may overtake receipts and therefore proves nothing.
 WITH answered AS (
   SELECT capture, connection_id, producer_id, incarnation, max(order_no) AS last_answered
   FROM exchanges_around
@@ -196,13 +196,13 @@ GROUP BY capture, connection_id, protocol, direction, command, status;
 -- materialized
 SELECT f.* FROM frames AS f WHERE f.checksum = 'mismatch';
 
--- mismatches: a frame whose checksum does not match, and what that is worth
+-- mismatches: a frame whose checksum does not match, and the verdict on it
 -- materialized
 -- A broker verifies a SEND before it answers: SEND_ERROR ChecksumError confirms the mismatch, a
 -- normal receipt proves that the bytes were good on the wire and the capture is wrong. A receipt
--- without an id proves nothing (drops are answered before the check). A consumer confirms by the
--- ACK that ended this delivery, if that has a validation error; a normal ACK proves nothing, since
--- some clients do not verify. What proves it may lie in another capture, and has no number then.
+-- without an id proves nothing (drops are answered before the check). A consumer confirms with an
+-- ACK of this delivery that has a validation error; a normal ACK proves nothing, since some clients
+-- do not verify. A proving frame in another capture has no number here.
 WITH discarded AS (
   SELECT
     d.own_capture, d.own_connection_id, d.frame_no,
@@ -308,16 +308,16 @@ JOIN first_others AS o
   AND o.second_id = w.second_id AND o.place = 1;
 
 -- logical_sends: a message, with the time from its first send to its first ok receipt
--- A send is the same message as an earlier one within its topic and producer, if both are known;
--- else within one incarnation of a producer. It counts where its first answered attempt came from.
-WITH settled AS (
+-- Sends of one message are matched within their topic and producer if both are known, else within
+-- one incarnation of a producer. The message counts for the client of its first answered attempt.
+WITH first_attempts AS (
   SELECT
     capture, topic, producer_name, client_ip, broker_ip, request_last_ns AS at_ns,
     latency_ns AS logical_ns, bucket
   FROM publishes
   WHERE is_request AND is_first AND is_timed
 ),
-waiting AS (
+unconfirmed_sends AS (
   SELECT
     u.unit, p.capture, p.connection_id, p.producer_id, p.incarnation, p.topic, p.producer_name,
     p.client_ip, p.broker_ip, p.sequence_id, p.chunk_id, p.crc32c_stored, p.attempt,
@@ -346,14 +346,14 @@ attempts AS (
     ) AS place,
     min(attempt) OVER message AS first_attempt,
     min(request_last_ns) OVER message AS first_sent_ns
-  FROM waiting AS w
+  FROM unconfirmed_sends AS w
   WINDOW message AS (
     PARTITION BY
       unit, topic, producer_name, own_capture, own_connection, own_producer, own_incarnation,
       sequence_id, chunk_id, crc32c_stored
   )
 ),
-later AS (
+later_attempts AS (
   SELECT
     capture, topic, producer_name, client_ip, broker_ip, first_sent_ns AS at_ns,
     try_subtract(answered_ns, first_sent_ns) AS logical_ns
@@ -362,13 +362,13 @@ later AS (
     place = 1 AND first_attempt = 1 AND answered_ns >= first_sent_ns
     AND selects_sends() AND is_selected(floor_div(first_sent_ns, 1000))
 )
-SELECT * FROM settled
+SELECT * FROM first_attempts
 UNION ALL
-SELECT *, histogram_bucket(logical_ns) AS bucket FROM later;
+SELECT *, histogram_bucket(logical_ns) AS bucket FROM later_attempts;
 
--- publish_distances: how long after its publish time a SEND of a client began
--- sends: how many; a tap adds what it knows from before. Of all sends, whatever is selected: a clock
--- is that of a client, and not of a topic or a time.
+-- publish_distances: the time from a SEND's publish time until it began, by client
+-- sends: their number; a tap adds rows of earlier windows. All sends are read, whatever is
+-- selected: a clock belongs to a client, not to a topic or a time.
 SELECT
   u.unit, e.client_ip,
   try_subtract(e.request_first_ns, e.publish_time_ms * 1000000) AS distance_ns, 1 AS sends
@@ -400,38 +400,38 @@ WHERE n.code = 'clock_unsteady';
 
 -- client_clocks: a client's clock beside the clock of the capture
 -- materialized
--- What is published is sent later, never sooner: the least distance is the most that the clock can be
--- behind (of a clock that is ahead it is below zero). Above zero, a clock that is behind and messages
--- that wait in the client look alike; a clock moves all sends alike, so it is believed where half of
--- them lie within twice the least distance. ahead_ns is what is taken off publish times. A clock
--- that was set back is no clock to reckon with: is_steady.
-WITH least AS (
+-- A message is sent after its publish time, so the least distance is the most that the client's
+-- clock can be behind; below zero the clock is ahead. Above zero, a late clock and messages that
+-- wait in the client look alike. A clock shifts all sends equally, so it is assumed to be behind if
+-- half of them lie within twice the least distance. ahead_ns is subtracted from publish times.
+-- is_steady: the clock was not set back.
+WITH least_distances AS (
   SELECT unit, client_ip, min(distance_ns) AS least_ns
   FROM publish_distances
   GROUP BY unit, client_ip
 ),
-counted AS (
+distance_counts AS (
   SELECT
     d.unit, d.client_ip, l.least_ns, sum(d.sends) AS sends,
     sum(CASE WHEN floor_div(d.distance_ns, 2) < l.least_ns THEN d.sends ELSE 0 END) AS near
   FROM publish_distances AS d
-  JOIN least AS l ON l.unit = d.unit AND l.client_ip = d.client_ip
+  JOIN least_distances AS l ON l.unit = d.unit AND l.client_ip = d.client_ip
   GROUP BY d.unit, d.client_ip, l.least_ns
 )
 SELECT
   c.unit, c.client_ip, c.sends, b.client_ip IS NULL AS is_steady,
   CASE WHEN c.least_ns < 0 OR 2 * c.near > c.sends THEN try_subtract(0, c.least_ns) ELSE 0 END
     AS ahead_ns
-FROM counted AS c
+FROM distance_counts AS c
 LEFT JOIN clocks_set_back AS b ON b.unit = c.unit AND b.client_ip = c.client_ip;
 
--- application_sends: a SEND as its application felt it: from publishing to the receipt that counts
--- From the publish time, which clients stamp once, or from the first attempt where there is none. Of
--- several confirmed attempts the last one counts: before it, the client did not have its receipt. A
--- receipt without an id confirms, too: the broker has the message already. Of a chunked message the
--- last chunk stands for it. Where sequence ids begin anew in each partition, and so tell no message from
--- another, an attempt stands for itself.
-WITH several AS (
+-- application_sends: a SEND as its application sees it: from publishing to the receipt that counts
+-- It begins at the publish time, which clients stamp once, or else at the first attempt. Of several
+-- confirmed attempts the last one counts: before it, the client did not have a receipt. A receipt
+-- without an id confirms, too: the broker has the message already. The last chunk represents a
+-- chunked message. If sequence ids restart in each partition, they identify no message, and each
+-- attempt counts.
+WITH repeated_sends AS (
   SELECT
     u.unit, p.topic, p.producer_name, p.sequence_id, p.chunk_id, p.crc32c_stored,
     min(p.request_first_ns) AS first_ns,
@@ -448,7 +448,7 @@ WITH several AS (
   WHERE p.is_request
   GROUP BY u.unit, p.topic, p.producer_name, p.sequence_id, p.chunk_id, p.crc32c_stored
 ),
-confirmed AS (
+confirmed_sends AS (
   SELECT
     u.unit, p.capture, p.topic, p.producer_name, p.client_ip, p.broker_ip, p.connection_id,
     p.producer_id, p.incarnation, p.request_frame_no, p.response_frame_no, p.message_count,
@@ -458,7 +458,7 @@ confirmed AS (
     p.published_ns IS NULL OR k.is_steady AS is_steady
   FROM publishes AS p
   JOIN units AS u ON u.capture = p.capture
-  LEFT JOIN several AS s
+  LEFT JOIN repeated_sends AS s
     ON s.unit = u.unit AND s.topic = p.topic AND s.producer_name = p.producer_name
     AND s.sequence_id = p.sequence_id AND s.chunk_id IS NOT DISTINCT FROM p.chunk_id
     AND s.crc32c_stored IS NOT DISTINCT FROM p.crc32c_stored AND s.attempts > 1
@@ -479,16 +479,16 @@ SELECT
   try_subtract(c.request_first_ns, c.published_ns) AS waited_ns,
   try_subtract(c.request_last_ns, c.request_first_ns) AS transmit_ns,
   try_subtract(c.response_last_ns, c.request_last_ns) AS answer_ns
-FROM confirmed AS c;
+FROM confirmed_sends AS c;
 
--- refusals: an answer that refuses something, under the place of the answer
+-- refusals: an answer with an error, under the capture and connection of the answer
 -- materialized
--- Equal request_of, error_code, topic, subscription and of_... tell repeats of one request, also by
--- several clients of one topic; publishes are refused one by one, and a request without a topic is
--- told apart by its client. Clients repeat a refused request with growing pauses, at most a minute
--- apart by default: a longer silence begins a new incident. A request in another capture has no
--- frame here.
-WITH refused AS (
+-- Repeats of one request have equal request_of, error_code, topic, subscription and of_…, also
+-- across clients of one topic. A publish is identified by producer and sequence id, a request
+-- without a topic by its client. Clients repeat a refused request with growing pauses, by default
+-- at most a minute: two minutes of silence begin a new incident. A request in another capture has
+-- no frame number here.
+WITH refused_answers AS (
   SELECT
     u.unit, coalesce(e.response_capture, e.own_capture) AS capture,
     coalesce(e.response_connection_id, e.own_connection_id) AS connection_id,
@@ -513,7 +513,7 @@ WITH refused AS (
     AND c.consumer_id = e.consumer_id AND c.incarnation = e.incarnation
   WHERE e.is_refused
 ),
-begun AS (
+incident_starts AS (
   SELECT
     r.*,
     CASE
@@ -527,7 +527,7 @@ begun AS (
       ) >= try_subtract(r.at_ns, 120000000000) THEN 0
       ELSE 1
     END AS begins
-  FROM refused AS r
+  FROM refused_answers AS r
 )
 SELECT
   b.*,
@@ -540,14 +540,15 @@ SELECT
       b.request_frame_no ASC NULLS LAST
     ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
   ) AS incident_no
-FROM begun AS b;
+FROM incident_starts AS b;
 
 -- chains: from a client's first question for a topic to the producer or consumer open on it
 -- materialized
--- A chain is what one client asked for one topic, and the CONNECT of the connection on which it
--- then opened it, if that lies in between; PRODUCER and SUBSCRIBE end a chain when they succeed. A
--- step as old as two minutes belongs to another attempt: clients wait a minute at most between two.
--- A chain is of the time in which it opened something. CONNECT names no topic, and is of all that it leads to.
+-- A chain has the requests of one client for one topic, and the CONNECT of the connection on which
+-- the topic was opened if it lies in between. A successful PRODUCER or SUBSCRIBE ends the chain.
+-- After two minutes without a request another one begins: clients wait at most a minute between
+-- attempts. A chain belongs to the time of its PRODUCER or SUBSCRIBE. CONNECT names no topic: it is
+-- part of the chains of all topics that are opened on its connection.
 WITH requests AS (
   SELECT e.*
   FROM exchanges_around AS e
@@ -579,7 +580,7 @@ steps AS (
   JOIN units AS u ON u.capture = e.capture
   WHERE e.request_first_ns IS NOT NULL
 ),
-asked AS (
+topic_requests AS (
   SELECT
     s.*, c.request_first_ns AS connect_ns, c.took_ns AS connect_took_ns,
     c.outcome AS connect_outcome, c.request_frame_no AS connect_frame_no,
@@ -597,16 +598,16 @@ asked AS (
       s.response_frame_no ASC NULLS LAST, s.outcome ASC
   )
 ),
-begun AS (
+chain_starts AS (
   SELECT
     a.*,
     CASE
       WHEN NOT a.was_open AND try_subtract(a.request_first_ns, a.before_ns) <= 120000000000 THEN 0
       ELSE 1
     END AS begins
-  FROM asked AS a
+  FROM topic_requests AS a
 ),
-numbered AS (
+numbered_requests AS (
   SELECT
     b.*,
     sum(b.begins) OVER (
@@ -617,9 +618,9 @@ numbered AS (
         b.response_frame_no ASC NULLS LAST, b.outcome ASC
       ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS chain_no
-  FROM begun AS b
+  FROM chain_starts AS b
 ),
-summed AS (
+chain_sums AS (
   SELECT
     n.unit, n.client_ip, n.topic, n.chain_no, count(*) AS steps,
     min(n.request_first_ns) AS first_ns,
@@ -640,7 +641,7 @@ summed AS (
     max(CASE WHEN n.is_open THEN n.connect_took_ns END) AS connect_took_ns,
     max(CASE WHEN n.is_open THEN n.connect_outcome END) AS connect_outcome,
     max(CASE WHEN n.is_open THEN n.connect_frame_no END) AS connect_frame_no
-  FROM numbered AS n
+  FROM numbered_requests AS n
   GROUP BY n.unit, n.client_ip, n.topic, n.chain_no
 )
 SELECT
@@ -655,17 +656,17 @@ SELECT
     WHEN s.first_capture = s.capture THEN s.first_frame_no
   END AS request_frame_no,
   s.response_frame_no
-FROM summed AS s
+FROM chain_sums AS s
 SEMI JOIN exchanges AS e
   ON e.own_capture = s.capture AND e.own_connection_id = s.connection_id
   AND e.request_frame_no = s.open_frame_no
 WHERE s.last_ns >= s.first_ns;
 
--- attempts_to_connect: a connection, and whether it came to nothing
--- That is one without a handshake and without a byte of payload either. Where nothing of the client
--- was captured its part of the handshake is not known. is_seen: its opening was captured. One that
--- lasts beyond the time that is selected was opened, and closed, when that happened. Both legs of a
--- proxied pair were connected, but one that another capture shows, too, was so once.
+-- attempts_to_connect: a connection, and whether it was attempted in vain
+-- is_vain: neither a handshake nor a byte of payload; FALSE if nothing of the client was captured,
+-- since its part of the handshake is unknown. is_seen: its SYN was captured. is_opened and
+-- is_closed_by_broker: that happened in the selected time. Both legs of a proxied pair count, but a
+-- leg that another capture shows, too, counts once.
 SELECT
   c.capture, c.connection_id, c.client_ip, c.broker_ip, c.broker_port, c.first_ts_ns,
   c.handshake_rtt_ns,
@@ -684,8 +685,8 @@ WHERE NOT coalesce(c.leg = 'broker' AND c.twin_connection_id = -2, FALSE);
 
 -- storms: a client and a broker, and the most connections between them opened within ten seconds
 -- materialized
--- Going back in time a connection is within ten seconds of the present from its own time on, and no
--- more so ten seconds before it.
+-- A sweep backwards in time counts a connection (+1) at its own time and drops it (-1) ten seconds
+-- before that.
 WITH changes AS (
   SELECT
     u.unit, a.capture, a.client_ip, a.broker_ip, a.broker_port, a.is_vain, a.first_ts_ns AS at_ns,
@@ -701,7 +702,7 @@ WITH changes AS (
   JOIN units AS u ON u.capture = a.capture
   WHERE a.is_opened
 ),
-counted AS (
+running_counts AS (
   SELECT
     c.*,
     sum(c.change) OVER (
@@ -722,7 +723,7 @@ ranked AS (
     count(CASE WHEN c.is_vain THEN 1 END) OVER (
       PARTITION BY c.unit, c.client_ip, c.broker_ip, c.broker_port
     ) AS vain
-  FROM counted AS c
+  FROM running_counts AS c
   WHERE c.change = 1
 )
 SELECT
@@ -731,9 +732,9 @@ SELECT
 FROM ranked AS r
 WHERE r.place = 1;
 
--- closed_subjects: a producer or consumer that the broker closed; one that it refused was never open
+-- closed_subjects: a producer or consumer that the broker closed, without those that it refused
 -- materialized
--- cause: what the capture shows of why, the first that fits, at whatever time and of all clients.
+-- cause: the first cause that matches, by frames of all times and all clients.
 SELECT
   s.capture, s.connection_id, s.what, s.topic, s.name, s.subscription, s.closed_frame_no,
   CASE

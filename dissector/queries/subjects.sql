@@ -1,6 +1,6 @@
--- Views of who talks to whom, for the rules of findings (dissector/findings/rules).
+-- Views of clients, brokers, producers and consumers, for the rules (dissector/findings/rules).
 
--- pulsar_links: a connection of Pulsar that counts, and that was captured without a hole
+-- pulsar_links: a Pulsar connection that is not in other_legs and was captured without gaps
 -- materialized
 SELECT
   c.capture, c.connection_id, c.client_ip, c.client_port, c.broker_ip, c.broker_port,
@@ -10,7 +10,7 @@ FROM connections AS c
 ANTI JOIN other_legs AS t ON t.capture = c.capture AND t.connection_id = c.connection_id
 WHERE c.protocol = 'pulsar' AND c.gaps_to_broker = 0 AND c.gaps_to_client = 0;
 
--- releases: what brokers say of their version, as a number: 4000003 is 4.0.3; null if it has none
+-- releases: a broker's version text, and its number: 4000003 is 4.0.3; null if there is none
 -- materialized
 SELECT
   v.server_version,
@@ -25,9 +25,9 @@ FROM (
   WHERE server_version IS NOT NULL
 ) AS v;
 
--- pulsar_opens: a PRODUCER or SUBSCRIBE on such a connection, with its answer, as one subject
+-- pulsar_opens: a producer or consumer on a pulsar_link, with its PRODUCER or SUBSCRIBE and the answer
 -- materialized
--- kind: producer or consumer; its id and incarnation are of the connection, clients use ids again.
+-- kind: producer or consumer. id and incarnation are unique per connection; clients reuse ids.
 SELECT
   o.*, l.client_ip, l.client_port, l.broker_ip, l.broker_port, l.client_version, l.server_version,
   l.closed_first_by, l.ended, l.last_ts_ns AS link_last_ns,
@@ -52,7 +52,7 @@ LEFT JOIN exchanges AS e
   ON e.capture = o.capture AND e.connection_id = o.connection_id AND e.kind = 'request'
   AND e.request_command IN ('PRODUCER', 'SUBSCRIBE') AND e.request_frame_no = o.opened_frame_no;
 
--- pulsar_consumers: a consumer on such a connection, whether or not its SUBSCRIBE was captured
+-- pulsar_consumers: a consumer on a pulsar_link, whether or not its SUBSCRIBE was captured
 -- materialized
 SELECT
   c.capture, c.connection_id, c.consumer_id, c.incarnation, c.topic, c.subscription,
@@ -62,11 +62,11 @@ SELECT
 FROM consumers AS c
 JOIN pulsar_links AS l ON l.capture = c.capture AND l.connection_id = c.connection_id;
 
--- consumer_seconds: a second in which the balance of such a consumer changed, if it is known
+-- consumer_seconds: a second in which the known balance of a pulsar_consumer changed
 -- materialized
--- Between the last delivery of one second and the first of the next is every pause that lasts a
--- second, and there are a thousand times fewer of these than of deliveries. last_…: behind the
--- last change of the second; times in µs.
+-- Every pause of a second or more lies between the last delivery of one row and the first of the
+-- next, and these rows are a thousand times fewer than deliveries. last_…: values after the last
+-- change of the second; times in µs.
 SELECT p.*, l.client_ip, l.server_version, l.last_ts_ns AS link_last_ns
 FROM (
   SELECT
@@ -96,12 +96,12 @@ FROM (
 ) AS p
 JOIN pulsar_links AS l ON l.capture = p.capture AND l.connection_id = p.connection_id;
 
--- transaction_states: a transaction of Pulsar, as the frames that name it tell; times in µs
+-- transaction_states: a Pulsar transaction, derived from the frames that name it; times in µs
 -- materialized
--- state: committed or aborted once that was answered, ending while it is asked for, end_refused, or
--- open where no END_TXN is here. The client, the connection and the beginning are those of NEW_TXN,
--- where it is here, and of the first frame else. It is told by all rows, whatever is selected: what a
--- send in it came to may be decided behind the time, by frames that name no topic and no subscription.
+-- state: committed or aborted after END_TXN was answered, ending while it is unanswered,
+-- end_refused, or open without END_TXN. Client, connection and beginning are those of NEW_TXN if it
+-- was captured, else of the first frame. All rows are read, whatever is selected: END_TXN may
+-- follow the selected time, and names no topic and no subscription.
 SELECT
   n.capture, n.txn_most_bits, n.txn_least_bits, n.connection_id, n.frame_no AS first_frame_no,
   n.first_us, n.last_us, c.client_ip, q.txn_ttl_ms AS timeout_ms,
@@ -171,7 +171,7 @@ LEFT JOIN (
   ON r.capture = n.capture AND r.txn_most_bits = n.txn_most_bits
   AND r.txn_least_bits = n.txn_least_bits;
 
--- selected_transactions: such a transaction with a frame of what is selected, in or around the time
+-- selected_transactions: a transaction that reaches the selected time and has a frame in frames_around
 SELECT s.*
 FROM transaction_states AS s
 SEMI JOIN frames_around AS f
@@ -193,7 +193,7 @@ SEMI JOIN (
   ON a.unit = u.unit AND a.txn_most_bits = f.txn_most_bits AND a.txn_least_bits = f.txn_least_bits
 WHERE f.command = 'SEND' AND f.txn_least_bits IS NOT NULL;
 
--- stored_topics: a topic that was published to, with a number: to sort by it is quicker than by names
+-- stored_topics: a topic that was published to, and a number, by which sorting is faster than by names
 -- materialized
 SELECT row_number() OVER (ORDER BY p.unit, p.topic) AS topic_no, p.unit, p.topic
 FROM (
@@ -205,8 +205,8 @@ FROM (
 
 -- stored_entries: an entry of a topic that the broker confirmed as stored
 -- materialized
--- What was sent in a transaction that was aborted is for nobody. is_in: it was sent in the time that is
--- selected.
+-- Entries of aborted transactions are excluded: no consumer receives them. is_in: it was sent in
+-- the selected time.
 SELECT
   t.topic_no, p.ledger_id, p.entry_id, min(n.capture_no) AS capture_no,
   min(p.response_last_ns) AS stored_ns,
@@ -221,7 +221,7 @@ WHERE
   p.kind = 'publish' AND p.outcome = 'ok' AND p.ledger_id IS NOT NULL AND p.entry_id IS NOT NULL
 GROUP BY t.topic_no, p.ledger_id, p.entry_id;
 
--- taking_subscriptions: a subscription of a topic with such entries, since its first permits
+-- taking_subscriptions: a subscription of a topic with stored entries, since its first permits
 -- materialized
 -- began_us: when the first entry of the topic was stored.
 SELECT
@@ -245,10 +245,10 @@ LEFT JOIN (
 WHERE c.subscription IS NOT NULL
 GROUP BY t.topic_no, t.unit, t.topic, c.subscription;
 
--- delivered_entries: what a subscription got of the entries stored since its first permits
+-- delivered_entries: a delivered entry that was stored since the subscription's first permits
 -- materialized
--- acked_us: when the first acknowledgement of one of its deliveries began. is_in: the entry is of the
--- time that is selected; it may come behind it.
+-- acked_us: the first acknowledgement of one of its deliveries. is_in: the entry was sent in the
+-- selected time; it may be delivered later.
 SELECT
   s.subscription_no, e.ledger_id, e.entry_id, s.topic_no, e.is_in, e.stored_ns, d.capture_no,
   d.delivered_us, d.acked_us
@@ -269,8 +269,8 @@ JOIN stored_entries AS e
   ON e.topic_no = s.topic_no AND e.ledger_id = d.ledger_id AND e.entry_id = d.entry_id
   AND floor_div(e.stored_ns, 1000) >= s.since_us;
 
--- request_turns: a request for an id again, or a delivery of such an id, at whatever time; times in µs
-WITH asked AS (
+-- request_turns: a redelivery request for an id, or any delivery of a requested id; times in µs
+WITH requested_ids AS (
   SELECT
     u.unit, a.capture, a.named_topic AS topic, a.named_subscription AS subscription, a.ledger_id,
     a.entry_id, micros(a.ts) AS at_us
@@ -280,7 +280,7 @@ WITH asked AS (
     a.action IN ('redeliver', 'nack') AND a.ledger_id IS NOT NULL AND a.entry_id IS NOT NULL
     AND a.ts IS NOT NULL
 )
-SELECT *, 1 AS is_request, CAST(NULL AS BIGINT) AS given_us FROM asked
+SELECT *, 1 AS is_request, CAST(NULL AS BIGINT) AS given_us FROM requested_ids
 UNION ALL
 SELECT
   u.unit, d.capture, d.named_topic, d.named_subscription, d.ledger_id, d.entry_id, micros(d.ts),
@@ -289,10 +289,10 @@ FROM received_around AS d
 JOIN units AS u ON u.capture = d.capture
 WHERE
   (u.unit, d.named_topic, d.named_subscription, d.ledger_id, d.entry_id) IN (
-    SELECT unit, topic, subscription, ledger_id, entry_id FROM asked
+    SELECT unit, topic, subscription, ledger_id, entry_id FROM requested_ids
   );
 
--- exchange_kinds: exchanges of one kind, command and outcome, for rules that need some of them
+-- exchange_kinds: the exchanges of a kind, command and outcome; rules check whether any exist
 -- materialized
 SELECT
   capture, kind, request_command, outcome, error_code, count(*) AS exchanges,
@@ -302,7 +302,7 @@ SELECT
 FROM exchanges
 GROUP BY capture, kind, request_command, outcome, error_code;
 
--- delivery_kinds: deliveries of one outcome and cause, for rules that need some of them
+-- delivery_kinds: the deliveries of an outcome and cause; rules check whether any exist
 -- materialized
 SELECT
   capture, outcome, is_redelivered, redelivery_cause, checksum, count(*) AS deliveries,
@@ -310,7 +310,7 @@ SELECT
 FROM deliveries
 GROUP BY capture, outcome, is_redelivered, redelivery_cause, checksum;
 
--- unsent_topics: a topic with consumers, no sends to which were captured
+-- unsent_topics: a topic with consumers but without captured sends
 -- materialized
 SELECT t.capture, t.topic
 FROM (
@@ -322,7 +322,7 @@ ANTI JOIN (
   SELECT DISTINCT capture, topic FROM exchanges WHERE kind = 'publish' AND topic IS NOT NULL
 ) AS s ON s.capture = t.capture AND s.topic = t.topic;
 
--- subscription_silences: five seconds or more in which a subscription got nothing; times in µs
+-- subscription_silences: five seconds or more without a delivery to a subscription; times in µs
 -- materialized
 SELECT
   s.capture, s.topic, s.subscription, s.last_frame_no, s.began_us, s.opened_us, s.ends_us,
@@ -349,19 +349,19 @@ FROM (
 ) AS s
 WHERE coalesce(s.next_us, s.ends_us) - s.began_us >= 5000000;
 
--- withheld: a time in which a subscription got nothing although an entry waited and it had permits
+-- withheld: a time without deliveries to a subscription that had permits while an entry waited
 -- materialized
--- At least five seconds of it are here. The entry is the first that was stored behind all that the
--- subscription got until then, while one of its consumers was open; kind says if it is delayed or
--- in a transaction, which plain ones come before. The consumer is the one that waited longest with
--- permits left, an active one first. The broker spoke on its connection five seconds after the begin
--- or later: what it had sent before, the client would have had to read first. Times in µs.
--- holes: entries that no consumer of the subscription got although it got later ones; strangers:
--- consumers that the capture does not name. stopped_unacked, left_unacked: messages of the
--- subscription unacknowledged when it began to wait, and five seconds before the end; acked_us: the
--- first acknowledgement of one of them. usual_us: how long entries of it mostly wait.
--- The limits bound what a hostile capture costs, and tell engines that these rows are few.
-WITH asked AS ( -- The subscriptions of these, if no consumer has a hole or moved its cursor.
+-- It lasts at least five seconds. The entry is the first one stored after all that the subscription
+-- had received, while one of its consumers was open; kind: plain entries come before delayed ones
+-- and those in a transaction. The consumer is the one that waited longest with permits left, an
+-- active one first. The broker sent a frame on its connection at least five seconds after the
+-- begin, so the client had read everything sent before. Times in µs.
+-- holes: entries that the subscription did not receive although it received later ones; strangers:
+-- consumers that the capture does not name. stopped_unacked, left_unacked: unacknowledged messages
+-- of the subscription at the begin, and five seconds before the end; acked_us: the first
+-- acknowledgement of one of these. usual_us: the median wait of its entries.
+-- The LIMITs bound the cost of a hostile capture, and tell engines that these rows are few.
+WITH silent_subscriptions AS ( -- Subscriptions with silences, without gaps in their connections and without SEEK.
   SELECT s.capture, s.topic, s.subscription, min(s.opened_us) AS opened_us
   FROM subscription_silences AS s
   ANTI JOIN (
@@ -376,16 +376,16 @@ WITH asked AS ( -- The subscriptions of these, if no consumer has a hole or move
   ) AS h ON h.capture = s.capture AND h.topic = s.topic AND h.subscription = s.subscription
   GROUP BY s.capture, s.topic, s.subscription
 ),
-got AS (
+first_deliveries AS (
   SELECT
     d.capture, d.topic, d.subscription, d.ledger_id, d.entry_id, min(micros(d.ts)) AS got_us,
     min(floor_div(d.publish_to_delivery_ns, 1000)) AS waited_us
   FROM deliveries AS d
   WHERE
-    (d.capture, d.topic, d.subscription) IN (SELECT capture, topic, subscription FROM asked)
+    (d.capture, d.topic, d.subscription) IN (SELECT capture, topic, subscription FROM silent_subscriptions)
   GROUP BY d.capture, d.topic, d.subscription, d.ledger_id, d.entry_id
 ),
-kept AS ( -- Entries, when the subscription got them, and the first time that it got a later one.
+entry_deliveries AS ( -- Entries, their first delivery, and the first delivery of a later entry.
   SELECT
     e.*, g.got_us,
     min(g.got_us) OVER (
@@ -399,7 +399,7 @@ kept AS ( -- Entries, when the subscription got them, and the first time that it
       min_by(e.connection_id, e.request_frame_no) AS connection_id,
       min(e.request_frame_no) AS send_frame_no, min(e.response_frame_no) AS receipt_frame_no,
       max(e.chunk_id) AS chunk_id
-    FROM asked AS a
+    FROM silent_subscriptions AS a
     JOIN (
       SELECT
         capture, topic, connection_id, ledger_id, entry_id, request_frame_no, response_frame_no,
@@ -408,27 +408,27 @@ kept AS ( -- Entries, when the subscription got them, and the first time that it
       WHERE
         kind = 'publish' AND outcome = 'ok' AND ledger_id IS NOT NULL
         AND request_frame_no IS NOT NULL
-        AND (capture, topic) IN (SELECT capture, topic FROM asked)
+        AND (capture, topic) IN (SELECT capture, topic FROM silent_subscriptions)
     ) AS e
       ON e.capture = a.capture AND e.topic = a.topic AND e.response_last_ns >= a.opened_us * 1000
     GROUP BY a.capture, a.topic, a.subscription, e.ledger_id, e.entry_id
   ) AS e
-  LEFT JOIN got AS g
+  LEFT JOIN first_deliveries AS g
     ON g.capture = e.capture AND g.topic = e.topic AND g.subscription = e.subscription
     AND g.ledger_id = e.ledger_id AND g.entry_id = e.entry_id
 ),
-late AS (
+late_entries AS (
   SELECT
     k.*, f.deliver_at_ms * 1000 AS due_us, f.chunk_uuid,
     f.txn_least_bits IS NOT NULL AS is_of_transaction
-  FROM kept AS k
+  FROM entry_deliveries AS k
   JOIN (
     SELECT capture, connection_id, frame_no, deliver_at_ms, chunk_uuid, txn_least_bits
     FROM frames
     WHERE
       (capture, connection_id, frame_no) IN (
         SELECT capture, connection_id, send_frame_no
-        FROM kept
+        FROM entry_deliveries
         WHERE got_us IS NULL OR got_us - stored_us >= 5000000
         ORDER BY ledger_id, entry_id
         LIMIT 1000000
@@ -437,7 +437,7 @@ late AS (
     ON f.capture = k.capture AND f.connection_id = k.connection_id AND f.frame_no = k.send_frame_no
   WHERE k.got_us IS NULL OR k.got_us - k.stored_us >= 5000000
 ),
-first_late AS (
+first_late_entries AS (
   SELECT w.*
   FROM (
     SELECT
@@ -463,7 +463,7 @@ first_late AS (
           l.ledger_id, l.entry_id
       ) AS place
     FROM subscription_silences AS s
-    JOIN late AS l
+    JOIN late_entries AS l
       ON l.capture = s.capture AND l.topic = s.topic AND l.subscription = s.subscription
     WHERE
       (l.got_us IS NULL OR l.got_us > s.began_us) AND (l.later_us IS NULL OR l.later_us > s.began_us)
@@ -473,7 +473,7 @@ first_late AS (
   ORDER BY w.began_us, w.capture, w.topic, w.subscription
   LIMIT 10000
 ),
-holders AS ( -- Consumers of the subscription then, and since when they have permits.
+permit_holders AS ( -- Consumers of the subscription at that time, and since when they have permits.
   SELECT
     w.capture, w.topic, w.subscription, w.began_us, c.connection_id, c.consumer_id, c.incarnation,
     max(c.client_ip) AS client_ip, max(c.server_version) AS server_version,
@@ -492,7 +492,7 @@ holders AS ( -- Consumers of the subscription then, and since when they have per
         END
       )
     END AS had_us
-  FROM first_late AS w
+  FROM first_late_entries AS w
   JOIN consumer_seconds AS c
     ON c.capture = w.capture AND c.topic = w.topic AND c.subscription = w.subscription
   WHERE w.next_us IS NULL OR c.second < floor_div(w.next_us, 1000000)
@@ -538,8 +538,8 @@ client_activity AS (
           THEN f.frame_no
       END
     ) AS activity
-  FROM holders AS h
-  JOIN first_late AS w
+  FROM permit_holders AS h
+  JOIN first_late_entries AS w
     ON w.capture = h.capture AND w.topic = h.topic AND w.subscription = h.subscription
     AND w.began_us = h.began_us
   JOIN (
@@ -549,7 +549,7 @@ client_activity AS (
     WHERE
       (capture, connection_id) IN (
         SELECT capture, connection_id
-        FROM holders
+        FROM permit_holders
         ORDER BY capture, connection_id
         LIMIT 100000
       )
@@ -565,7 +565,7 @@ client_activity AS (
     w.entry_id, w.send_frame_no, w.receipt_frame_no, w.chunk_id, w.chunk_uuid, w.kind,
     w.stored_us, w.ready_us, h.had_us
 ),
-chosen AS (
+longest_waits AS (
   SELECT c.*
   FROM (
     SELECT
@@ -587,7 +587,7 @@ chosen AS (
   ) AS c
   WHERE c.place = 1
 ),
-unacked AS (
+unacked_counts AS (
   SELECT
     c.capture, c.topic, c.subscription, c.began_us,
     sum(d.message_count) AS stopped_unacked,
@@ -595,7 +595,7 @@ unacked AS (
       CASE WHEN d.ack_us IS NULL OR d.ack_us > c.end_us - 5000000 THEN d.message_count END
     ) AS left_unacked,
     min(d.ack_us) AS acked_us
-  FROM chosen AS c
+  FROM longest_waits AS c
   JOIN (
     SELECT
       d.capture, d.topic, d.subscription, d.message_count, micros(d.ts) AS at_us,
@@ -603,20 +603,20 @@ unacked AS (
     FROM deliveries AS d
     WHERE
       d.outcome NOT IN ('redelivery_requested', 'ack_rolled_back')
-      AND (d.capture, d.topic, d.subscription) IN (SELECT capture, topic, subscription FROM chosen)
+      AND (d.capture, d.topic, d.subscription) IN (SELECT capture, topic, subscription FROM longest_waits)
   ) AS d
     ON d.capture = c.capture AND d.topic = c.topic AND d.subscription = c.subscription
   WHERE d.at_us <= c.began_us AND (d.ack_us IS NULL OR d.ack_us > c.began_us)
   GROUP BY c.capture, c.topic, c.subscription, c.began_us
 ),
-usual AS (
+usual_waits AS (
   SELECT g.capture, g.topic, g.subscription, median(g.waited_us) AS usual_us
-  FROM got AS g
+  FROM first_deliveries AS g
   GROUP BY g.capture, g.topic, g.subscription
 ),
-skipped AS (
+skipped_counts AS (
   SELECT k.capture, k.topic, k.subscription, count(*) AS holes
-  FROM late AS k
+  FROM late_entries AS k
   WHERE
     k.got_us IS NULL AND k.later_us IS NOT NULL AND k.due_us IS NULL AND NOT k.is_of_transaction
   GROUP BY k.capture, k.topic, k.subscription
@@ -625,13 +625,13 @@ SELECT
   c.*, CAST(coalesce(u.stopped_unacked, 0) AS BIGINT) AS stopped_unacked,
   CAST(coalesce(u.left_unacked, 0) AS BIGINT) AS left_unacked, u.acked_us, m.usual_us,
   coalesce(p.holes, 0) AS holes, coalesce(n.strangers, 0) AS strangers
-FROM chosen AS c
-LEFT JOIN unacked AS u
+FROM longest_waits AS c
+LEFT JOIN unacked_counts AS u
   ON u.capture = c.capture AND u.topic = c.topic AND u.subscription = c.subscription
   AND u.began_us = c.began_us
-LEFT JOIN usual AS m
+LEFT JOIN usual_waits AS m
   ON m.capture = c.capture AND m.topic = c.topic AND m.subscription = c.subscription
-LEFT JOIN skipped AS p
+LEFT JOIN skipped_counts AS p
   ON p.capture = c.capture AND p.topic = c.topic AND p.subscription = c.subscription
 LEFT JOIN (
   SELECT capture, topic, count(*) AS strangers

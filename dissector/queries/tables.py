@@ -1,17 +1,17 @@
-"""The tables that queries read, over the files of a lake: one row of each fact, joined or not.
+"""The tables that queries read, as views over the files of a lake: each fact once, joined or not.
 
-An engine gives `lake_<table>`, the rows of the files that are read, with their own capture. Here
-they become what the catalogue is written for, in SQL that all engines run:
+An engine provides `lake_<table>`: all rows of the files, with the capture of their file. The views
+here are what the catalogue queries, in SQL that all engines run:
 
-- `capture` of rotations of one tap is the tap's run, since its rotations continue each other;
-- only captures that count are there (`wanted`: capture);
-- rows that joining closed (`dissector.joining.closing`, here `closed_<table>`) stand in the place
-  of the lake's own, under the first capture of their connection. `own_capture` and
-  `own_connection_id` say where the row's frame lies, `response_…`, `previous_…` and `ack_…` where
-  the other one lies if that is elsewhere; `order_no` orders the rows of a connection;
-- `moved` says of a joined connection, by each further place of its, under which it counts;
-- `legs` has every connection by every number that rows of frames and acks have, `producer_names`
-  and `consumer_names` the names by all of them; `connections`, `producers`, `consumers` each once.
+- `capture` is the tap's run for rotations of one tap, since they continue each other;
+- rows of captures that are not in `wanted` (capture) are left out;
+- rows that joining closed (`dissector.joining.closing`, here `closed_<table>`) replace the lake's
+  own, under the first capture of their connection. `own_capture` and `own_connection_id` locate the
+  row's frame; `response_…`, `previous_…` and `ack_…` locate the other frame if it is in another
+  capture; `order_no` orders the rows of a connection;
+- `moved` maps each further (capture, connection_id) of a joined connection to its first one;
+- `legs` has a row per connection and number that rows of frames and acks use, `producer_names` and
+  `consumer_names` the names for all of these; `connections`, `producers`, `consumers` one each.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ from typing import Final
 
 from dissector.schemas import TABLES
 
-# Where rows of joined captures name another frame than their own.
+# Columns that locate the other frame of a row of joined captures.
 OTHER_FRAMES: Final[dict[str, tuple[str, ...]]] = {
     "exchanges": ("response_capture", "response_connection_id"),
     "deliveries": (
@@ -31,12 +31,12 @@ OTHER_FRAMES: Final[dict[str, tuple[str, ...]]] = {
 ORDERED_BY: Final = {
     "exchanges": "request_frame_no", "deliveries": "frame_no", "permits": "frame_no",
 }  # fmt: skip
-# Tables that joining replaces, and what is read where nothing was joined.
+# Views with a row per number of a connection, and the table that they read if nothing was joined.
 NAMED_TWICE: Final = {
     "legs": "connections", "producer_names": "producers", "consumer_names": "consumers",
 }  # fmt: skip
-# What stands in the place of rows of captures that were joined, and tables of which such a capture
-# may have rows that another one has, too.
+# The closed tables that replace the rows of joined captures, by view; and the tables in which two
+# joined captures may have the same row.
 CLOSED: Final[dict[str, tuple[str, ...]]] = {
     **{name: (name,) for name in (*ORDERED_BY, "producers", "consumers", "connections")},
     "producer_names": ("producer_names",),
@@ -44,36 +44,35 @@ CLOSED: Final[dict[str, tuple[str, ...]]] = {
     "legs": ("connections", "behind"),
 }
 REPEATED: Final = ("frames", "acks", "messages")
-# Where the frame lies that closed a consumer of a joined connection.
+# Columns that locate the frame which closed a producer or consumer of a joined connection.
 CLOSED_AT: Final = ("closed_capture", "closed_connection_id", "closed_no")
 
-# What stands for the number of a connection that is in another capture: there the other leg of a
-# proxied pair, or the same connection, captured twice.
+# Instead of the number of a connection in another capture: that is the other side of a proxied
+# pair, or a second capture of the same connection.
 OTHER_PROXY_SIDE: Final = -1
 COPY: Final = -2
 
-# A place of a connection, and the one under which it counts: `dissector.joining`, Plan.moved.
+# A (capture, connection_id), and the one under which it counts: `dissector.joining`, Plan.moved.
 MOVED: Final = ("capture", "connection_id", "head_capture", "head_connection_id")
 _NOTHING_MOVED: Final = (
     "SELECT CAST(NULL AS STRING) AS capture, CAST(NULL AS BIGINT) AS connection_id, "
     "CAST(NULL AS STRING) AS head_capture, CAST(NULL AS BIGINT) AS head_connection_id WHERE FALSE"
 )
 
-# Rows of captures that were joined which are read as they are.
-_UNTOUCHED: Final = (
+# Rows of joined captures that joining left unchanged.
+_UNCHANGED: Final = (
     " OR EXISTS (SELECT 1 FROM closed_untouched AS u WHERE u.capture = r.capture "
     "AND u.connection_id = r.connection_id"
 )
 
 
 def columns_of(table: str) -> list[str]:
-    """The columns of a table as the files of a lake have them."""
+    """The names of a table's columns in the files of a lake."""
     return [column.name for column in TABLES[table].columns]
 
 
 def _further_columns(name: str) -> dict[str, str]:
-    """Columns of a view that its table does not have, and their values in rows that are as their
-    capture has them."""
+    """Columns of a view that its table lacks, with their SQL for rows unchanged by joining."""
     if name in ("producers", "consumers"):
         values = ("r.capture", "r.connection_id", "r.closed_frame_no")
         return dict(zip(CLOSED_AT, values, strict=True))
@@ -91,7 +90,7 @@ def _further_columns(name: str) -> dict[str, str]:
 
 
 def view_columns(name: str) -> list[str]:
-    """The columns of the view of a table: of those that joining closes also where frames lie."""
+    """The columns of the view of a table, those that locate frames included."""
     return [*columns_of(NAMED_TWICE.get(name, name)), *_further_columns(name)]
 
 
@@ -103,22 +102,22 @@ def table_views(
     is_joined: bool = False,
     has_proxy_peers: bool = False,
 ) -> Iterator[tuple[str, str]]:
-    """Name and query of the view of each table, in the order in which they can be made.
+    """Name and query of the view of each table, each after the views that it reads.
 
     Args:
-        sources: what has the columns of a table in the place of `lake_<table>`: to bind a view of
-            a view takes as long again.
-        has_others: whether files hold captures that do not count; without it `wanted` is not read.
-        has_rotations: whether there is `rotations` (rotation, run).
-        is_joined: whether there is `joined` (capture), and what `dissector.joining.closing` wrote
-            as `closed_<table>`.
-        has_proxy_peers: whether there is `twins_elsewhere` (capture, connection_id, twin_id),
-            connections that another capture has, too; twin_id: OTHER_PROXY_SIDE or COPY.
+        sources: FROM expressions with a table's columns that replace `lake_<table>`, because
+            binding a view of a view takes twice as long.
+        has_others: whether files contain captures that are not in `wanted`.
+        has_rotations: whether the table `rotations` (rotation, run) exists.
+        is_joined: whether `joined` (capture) exists, and the tables that
+            `dissector.joining.closing` wrote, as `closed_<table>`.
+        has_proxy_peers: whether `twins_elsewhere` (capture, connection_id, twin_id) exists, with
+            the connections that another capture shows as well; twin_id: OTHER_PROXY_SIDE or COPY.
     """
     for name in (*TABLES, *NAMED_TWICE):
         table = NAMED_TWICE.get(name, name)
         more = "".join(f", {value} AS {key}" for key, value in _further_columns(name).items())
-        own = _own(
+        own = _wanted_rows(
             table, sources.get(table, f"lake_{table}"), has_rotations=has_rotations,
             has_others=has_others,
         )  # fmt: skip
@@ -129,7 +128,7 @@ def table_views(
             rows += " WHERE r.capture NOT IN (SELECT capture FROM joined)"
             if table != "connections":
                 keeps = " AND u.keeps_deliveries" if table == "deliveries" else ""
-                rows += f"{_UNTOUCHED}{keeps})"
+                rows += f"{_UNCHANGED}{keeps})"
             for source in CLOSED[name]:
                 rows += f" UNION ALL SELECT {cells} FROM closed_{source}"
         elif is_joined and name in REPEATED:
@@ -143,8 +142,8 @@ def table_views(
     yield "moved", f"SELECT {', '.join(MOVED)} FROM closed_moved" if is_joined else _NOTHING_MOVED
 
 
-def _own(table: str, source: str, *, has_rotations: bool, has_others: bool) -> str:
-    """What to select from: the rows of files that count, under the capture that they count for."""
+def _wanted_rows(table: str, source: str, *, has_rotations: bool, has_others: bool) -> str:
+    """The FROM expression of a table: wanted rows, with the run as the capture of rotations."""
     if has_rotations:
         cells = [f"r.{name}" for name in columns_of(table)]
         cells[cells.index("r.capture")] = "coalesce(t.run, r.capture) AS capture"
@@ -157,7 +156,7 @@ def _own(table: str, source: str, *, has_rotations: bool, has_others: bool) -> s
 
 
 def _with_proxy_peers(rows: str) -> str:
-    """Connections, those included that another capture shows as well.
+    """The query for connections, with the legs and twins of those that another capture shows.
 
     They count as the proxy's broker side; its client side is in another capture.
     """

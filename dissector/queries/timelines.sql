@@ -1,7 +1,7 @@
--- Views of what happens around a finding (dissector/report/timelines.py), for DuckDB alone.
+-- Views of the events around a finding (dissector/report/timelines.py), for DuckDB only.
 
--- moments: a frame, or a connection's first or last packet, as timelines have it
--- series: what it is. at_ns: when it was complete. frame_no: null of packets.
+-- moments: a frame, or a connection's first or last packet, on a timeline
+-- series: the kind of event. at_ns: when it was complete. frame_no: null for packets.
 SELECT
   capture, connection_id, topic, subscription, at_ns, frame_no,
   CASE WHEN kind = 'publish' THEN 'send' ELSE 'request' END AS series
@@ -11,7 +11,7 @@ FROM (
     request_last_ns AS at_ns, request_frame_no AS frame_no
   FROM exchanges
   WHERE kind IN ('publish', 'request')
-) AS asked
+) AS requests
 UNION ALL
 SELECT
   capture, connection_id, topic, CAST(NULL AS STRING), response_last_ns, response_frame_no,

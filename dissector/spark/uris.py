@@ -1,8 +1,9 @@
-"""Paths as Spark takes them: of files here, whatever the default file system of the cluster is.
+"""Formats local paths for Spark, independent of the cluster's default file system.
 
-A bare path means `hdfs:` where the cluster says so. Folders that Spark writes go by Hadoop's rules:
-everything behind the scheme is the name as it is, nothing is percent-encoded. Files that it sends
-to its workers go by those of URIs.
+A bare path may mean `hdfs:`, as the cluster is configured. Folders that Spark writes follow
+Hadoop's
+rules: everything after the scheme is the literal name, without percent-encoding. Files that Spark
+sends to workers are URIs.
 """
 
 import os
@@ -13,15 +14,15 @@ from dissector.sources.rings import Chain
 
 
 def to_write(path: Path | str) -> str:
-    """A folder for settings that name one."""
+    """The value of a setting that names a folder."""
     return f"file://{os.path.abspath(path)}"
 
 
 def to_send(path: Path | str) -> str:
-    """A file for settings that hold URIs, such as spark.archives."""
+    """The value of a setting that contains URIs, such as spark.archives."""
     return Path(path).absolute().as_uri()
 
 
 def absolute(chain: Chain) -> Chain:
-    """The chain with the full names of its files: a worker runs in a folder of its own."""
+    """The chain with absolute paths, because a worker runs in another folder."""
     return chain._replace(files=tuple(locations.absolute(name) for name in chain.files))

@@ -1,8 +1,8 @@
-"""What differs where tasks run on other machines than the driver, as it is told to each task.
+"""Settings for tasks that run on other machines than the driver, sent with each task.
 
-What a task fetches of a lake in a store lies in the folder that Spark has there for what is gone
-with the session, unless the environment of its machine names another (DISSECTOR_LAKES). Credentials
-are those of that environment: nothing of them travels with a task.
+A task stores files that it fetches from a lake's store in Spark's temporary folder of its machine,
+unless that machine's environment names another (DISSECTOR_LAKES). Credentials are read from that
+environment; they are never sent with a task.
 """
 
 import os
@@ -18,21 +18,21 @@ from dissector.lake.mirror import BASE
 from dissector.spark.session import runs_here
 
 T = TypeVar("T")
-_SCRATCH: Final = "SPARK_LOCAL_DIRS"  # Spark tells its processes of Python
+_SCRATCH: Final = "SPARK_LOCAL_DIRS"  # Spark sets it for Python processes
 
 
 class Workers(NamedTuple):
     """The machines of tasks.
 
-    is_here: they share the driver's folders. folder: of the driver's, that they must see.
+    is_here: they share the driver's folders. folder: the driver's folder that they must access.
     """
 
     is_here: bool
     folder: str | None = None
 
     def run(self, function: Callable[[], T]) -> T | DissectorError:
-        """In a task: what a function gives. What is wrong with its input, or its machine, is given
-        back, too: to try that again would not help, and Spark would print a trace."""
+        """Run a function in a task. Errors of its input or machine are returned, not raised,
+        because Spark would retry in vain and print a stack trace."""
         try:
             if self.is_here:
                 return function()

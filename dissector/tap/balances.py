@@ -1,9 +1,9 @@
-"""Permits of consumers while a tap runs: what windows leave to the next ones.
+"""Permit balances of consumers in a running tap, carried from window to window.
 
-The arithmetic is that of reports (`queries/permits.sql`, the tallies `consumers` and `stalls`). Of
-each consumer that is open, the rows of `permits` that decide what its next rows mean go into the
-next window once more (`queries/live/carried_permits.sql`); what they give by themselves is taken
-off there.
+The queries are those of reports (`queries/permits.sql`, the aggregations `consumers` and `stalls`).
+For each open consumer, the rows of `permits` that determine the meaning of its next rows are added
+to the next window (`queries/live/carried_permits.sql`); the sums over these rows alone are
+subtracted there.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -18,7 +18,7 @@ from dissector.report.sections.permit_utilization import STALL_US
 from dissector.schemas.small_tables import NUMBER, TEXT, small_table
 from dissector.tap.metric_series import Counts, Key, label_text
 
-CARRIED: Final = "carried"  # the capture that carried rows are alone in
+CARRIED: Final = "carried"  # the capture under which carried rows are summed alone
 
 _NAMES: Final = ("topic", "subscription")
 _CELLS: Final = {
@@ -26,7 +26,7 @@ _CELLS: Final = {
     "ts": NUMBER, "event": TEXT, "delta": NUMBER, "available_after": NUMBER,
     "unacked_after": NUMBER, "topic": TEXT, "subscription": TEXT, "subscription_type": TEXT,
 }  # fmt: skip
-# Rows of a window, those that the one before left, and these once more by themselves.
+# A window's rows with the carried ones, and the carried ones alone.
 _CARRIED_CELLS: Final = ", ".join(
     "make_timestamptz(c.ts) AS ts" if name == "ts" else f"c.{name}" for name in _CELLS
 )
@@ -40,7 +40,7 @@ _CLOSED: Final = "SELECT connection_id, consumer_id, incarnation FROM lake_consu
 _TOUCHED: Final = (
     f"SELECT connection_id, consumer_id, incarnation FROM lake_permits UNION {_CLOSED}"
 )
-_ASKED: Final = (  # of consumers
+_ASKED: Final = (  # columns of `consumers`
     "connection_id", "consumer_id", "incarnation", "topic", "subscription", "granted", "delivered",
     "exhausted_us", "confirmed", "unconfirmed",
 )  # fmt: skip
@@ -49,7 +49,7 @@ Consumer = tuple[int, ...]
 
 
 class Stall(NamedTuple):
-    """A consumer had no permits for long: its place and time."""
+    """A long time of a consumer without permits: its consumer, frame and time."""
 
     connection_id: int
     consumer_id: int
@@ -59,13 +59,13 @@ class Stall(NamedTuple):
 
 
 class _Open(NamedTuple):
-    """A consumer that goes on.
+    """A consumer that is open after a window.
 
-    rows: that are carried.
-    last: of them.
-    stall_us: when a stall began that is not over.
-    pending: the frame that ended one which may yet be confirmed.
-    is_undecided: that one counts.
+    rows: its carried rows.
+    last: the last one of these.
+    stall_us: begin of a stall that has not ended.
+    pending: the frame that ended a stall which may still be confirmed.
+    is_undecided: that stall is long enough to count.
     """
 
     key: Key
@@ -77,7 +77,7 @@ class _Open(NamedTuple):
 
 
 class BalanceRows(NamedTuple):
-    """What queries say of a window: rows of `consumers`, `stalls` and what is carried on; consumers
+    """The query results of a window: `consumers`, `stalls`, the rows to carry, and the consumers
     that closed in it."""
 
     consumers: list[dict[str, Any]]
@@ -89,8 +89,8 @@ class BalanceRows(NamedTuple):
 class Balances:
     """Balances of consumers, by topic and subscription.
 
-    granted, delivered, stalls: since the start (stalls by `confirmed`, too).
-    left_out: times that a consumer was not followed into the next window.
+    granted, delivered, stalls: totals since the start (stalls also by `confirmed`).
+    left_out: how often a consumer was not carried into the next window.
     """
 
     def __init__(self, max_series: int = MAX_SERIES) -> None:
@@ -104,20 +104,20 @@ class Balances:
         self._new: list[Stall] = []
 
     def texts(self) -> list[str]:
-        """The queries that are asked."""
+        """The queries that run on each window."""
         return [_summing(), catalogue()["stalls"].text, _carrying(), TOGETHER, _CLOSED]
 
     def carried(self, db: DuckdbEngine) -> pa.Table:
-        """What was left of the consumers that a window has rows of, to be `carried_permits`.
+        """The carried rows of the consumers that occur in a window, the table `carried_permits`.
 
         Args:
-            db: has the tables of the window.
+            db: the engine with the tables of the window.
         """
         of = map(_consumer, db.table(_TOUCHED).to_pylist()) if self._open else ()
         return _table(row for one in of if one in self._open for row in self._open[one].rows)
 
     def asked(self, db: DuckdbEngine) -> "BalanceRows":
-        """What a window says, of which `db` has the tables and views."""
+        """Query a window, whose tables and views `db` has."""
         return BalanceRows(
             db.table(_summing()).to_pylist(),
             db.table(catalogue()["stalls"].text).to_pylist(),
@@ -126,25 +126,25 @@ class Balances:
         )
 
     def add(self, run: str, window: "BalanceRows") -> None:
-        """Add up a window. run: of the tap."""
+        """Add a window to the totals. run: of the tap."""
         undecided = self._carry(run, window)
         self._count(run, window.consumers, undecided)
-        # Further rows of the same frames may come in the next window, not behind it.
+        # Further rows of the same frames may be in the next window, but in no later one.
         self._let_go(self._closed - window.closed)
         self._closed = window.closed
 
     def forget(self) -> None:
-        """The run is over."""
+        """End the run: discard all open consumers."""
         self._let_go({*self._open})
         self._closed.clear()
 
     def now(self, now_us: int) -> dict[str, dict[Key, int]]:
-        """What holds at this moment of capture time, by topic and subscription.
+        """The balances at a moment of capture time, by topic and subscription.
 
         Returns:
-            available: permits of consumers whose balance is known; consumers: how many those are;
-            exhausted_us: time without permits since the start; stalled: consumers that have waited
-            for permits as long as makes a stall; empty: consumers without permits, however short.
+            available: permits of consumers with a known balance; consumers: the number of these;
+            exhausted_us: time without permits since the start; stalled: consumers without permits
+            for the time of a stall; empty: consumers without permits for any time.
         """
         balances: dict[str, dict[Key, int]] = {
             "available": {}, "consumers": {}, "stalled": {}, "empty": {},
@@ -163,24 +163,24 @@ class Balances:
         return balances
 
     def drain_stalls(self) -> list[Stall]:
-        """Stalls that were found since the last call, the first MAX_NEW_STALLS of them."""
+        """Return the stalls since the last call, MAX_NEW_STALLS at most."""
         stalls, self._new = self._new, []
         return stalls
 
     # -- inside
 
     def _let_go(self, consumers: Iterable[Consumer]) -> None:
-        """Follow some no further; nothing came that would have confirmed their last stall."""
+        """Drop consumers; a pending stall counts as unconfirmed."""
         for consumer in consumers:
             one = self._open.pop(consumer, None)
             if one is not None and one.is_undecided:
                 self.stalls.add((*one.key, "no"), 1)
 
     def _count(self, run: str, rows: Iterable[Mapping[str, Any]], undecided: Set[Consumer]) -> None:
-        """Add up what consumers did, less what carried rows say by themselves.
+        """Add the sums of consumers, minus the sums over carried rows alone.
 
         Args:
-            undecided: consumers whose last stall is not counted yet, as nobody knows what it was.
+            undecided: consumers whose last stall is not counted yet, because it may be confirmed.
         """
         of: dict[str, dict[Consumer, Mapping[str, Any]]] = {CARRIED: {}, run: {}}
         for row in rows:
@@ -198,7 +198,7 @@ class Balances:
             self.stalls.add((*key, "no"), (row["unconfirmed"] or 0) - (consumer in undecided))
 
     def _list(self, run: str, stalls: Iterable[Mapping[str, Any]]) -> None:
-        """List the stalls that ended and were not listed in the window before."""
+        """Queue the ended stalls that the previous window did not queue."""
         for row in stalls:
             known = self._open.get(_consumer(row))
             is_known = known is not None and known.pending == row["end_frame_no"]
@@ -213,10 +213,10 @@ class Balances:
                 )  # fmt: skip
 
     def _carry(self, run: str, window: BalanceRows) -> set[Consumer]:
-        """Keep what the next window needs of consumers that this one touched, and list stalls.
+        """Store the rows to carry of the window's consumers, and queue stalls.
 
         Returns:
-            those whose last stall is over and may yet be confirmed.
+            the consumers whose last stall ended and may still be confirmed.
         """
         undecided = set()
         rows: dict[Consumer, list[Mapping[str, Any]]] = {}

@@ -1,7 +1,7 @@
-"""Clocks of clients while a tap runs: what windows leave to the next ones.
+"""Client clock offsets in a running tap, carried from window to window.
 
-The arithmetic is that of reports (`client_clocks` of `queries/shared_views.sql`): a clock is judged
-by all sends of its client so far, not by those of one window (`queries/live/carried_clocks.sql`).
+The query is that of reports (`client_clocks` of `queries/shared_views.sql`): a clock is judged by
+all sends of its client so far, not by those of one window (`queries/live/carried_clocks.sql`).
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from dissector.queries.catalogue import catalogue
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.schemas.small_tables import NUMBER, TEXT, small_table
 
-# Views over the rows of a window, with what is known from before.
+# Views over the rows of a window and the carried rows.
 WITH_CARRIED: Final = {
     "publish_distances": "{} UNION ALL SELECT u.unit, k.client_ip, k.distance_ns, k.sends "
     "FROM carried_clocks AS k CROSS JOIN units AS u WHERE k.is_set_back = 0",
@@ -33,15 +33,15 @@ class Clocks:
         self._rows: list[Mapping[str, Any]] = []
 
     def texts(self) -> list[str]:
-        """The queries that are asked."""
+        """The queries that run on each window."""
         return [catalogue("live")["carried_clocks"].text]
 
     def carried(self) -> pa.Table:
-        """What is known so far, to be `carried_clocks`."""
+        """The rows to carry, the table `carried_clocks`."""
         return small_table((tuple(row[name] for name in _CELLS) for row in self._rows), **_CELLS)
 
     def take(self, db: DuckdbEngine) -> None:
-        """Know what a window says, too, of which `db` has the tables and views."""
+        """Add a window, whose tables and views `db` has."""
         clients: dict[str, list[Mapping[str, Any]]] = {}
         for row in db.table(self.texts()[0]).to_pylist():
             if row["client_ip"] in clients or len(clients) < MAX_FOLLOWED_CLOCKS:
@@ -49,5 +49,5 @@ class Clocks:
         self._rows = [row for rows in clients.values() for row in rows]
 
     def forget(self) -> None:
-        """The run is over."""
+        """End the run: discard all clients."""
         self._rows = []

@@ -1,7 +1,7 @@
-"""Rotations of a tap whose lake lies in a store: on disk first, then in the store when it answers.
+"""Uploads a tap's rotations from disk to the lake's store.
 
-A thread of its own puts them there, so that neither the packets nor the disk wait for a network.
-What the store does not take is tried again, and waits on disk beyond the end of the tap.
+A thread uploads them, so that neither packets nor the disk wait for a network. A failed upload is
+retried; the rotation stays on disk until it succeeds, even after the tap ends.
 """
 
 import errno
@@ -16,25 +16,25 @@ from dissector.lake.install import ready_stages, writing_to
 from dissector.lake.manifests import refuse_newer
 from dissector.report.formatting import many
 
-RETRY_SECONDS: Final = 15.0  # requests have been tried for a while by then (`limits`)
-# How long a live tap waits for the store before the first packet; one that is silent may answer
-# later, but what is wrong with the address or the rights is said at once.
+RETRY_SECONDS: Final = 15.0  # each request was retried before that (`limits`)
+# How long a live tap waits for the store before the first packet. A silent store may answer later,
+# but a wrong address or missing rights are reported at once.
 _FIRST_SECONDS: Final = 1.0
 _WRONG: Final = (errno.ENXIO, errno.EACCES)
 
 
 class Delivery:
-    """Puts what waits into the store, if the lake lies in one.
+    """Uploads waiting rotations, if the lake is in a store.
 
-    waiting: rotations that are on disk and not in the store.
-    problem: why, None while the store takes them.
+    waiting: number of rotations that are on disk but not in the store.
+    problem: why the last upload failed, None if it succeeded.
 
     Args:
-        is_live: in a thread, when it is woken; else while `attempt` is called.
+        is_live: upload in a thread after `wake`; else only inside `attempt`.
 
     Raises:
         InputError: a newer program wrote the lake.
-        OutputError: there is no such store, or no right to it.
+        OutputError: the store does not exist, or the rights are missing.
     """
 
     def __init__(self, lake: Path, is_live: bool) -> None:
@@ -59,11 +59,11 @@ class Delivery:
                 raise error
 
     def wake(self) -> None:
-        """There is something to put into the store."""
+        """Make the thread upload."""
         self._woken.set()
 
     def attempt(self) -> None:
-        """Try once to put there all that waits."""
+        """Try once to upload all waiting rotations."""
         if not self._is_stored:
             return
         try:
@@ -80,7 +80,7 @@ class Delivery:
         self._tried.set()
 
     def sentence(self) -> str | None:
-        """What waits and why; None where the store takes all."""
+        """A sentence on waiting rotations and the reason; None if there are none."""
         if self.problem is None:
             return None
         return (
@@ -89,7 +89,7 @@ class Delivery:
         )
 
     def close(self) -> None:
-        """Try once more, end the thread."""
+        """Try a last time and end the thread."""
         self._is_over = True
         self.wake()
         if self._thread.is_alive():

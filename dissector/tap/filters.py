@@ -1,8 +1,8 @@
-"""Programs that the kernel runs over each packet to decide whether the tap gets it.
+"""Packet filters for the kernel, in classic BPF.
 
-Classic BPF: instructions (code, jump if true, jump if false, constant). Two are built here: one
-that leaves out our own traffic, one for plain port filters. Any other expression is compiled by
-libpcap, the system's or the one that a Python package brings.
+An instruction is (code, jump if true, jump if false, constant). This module builds programs that
+exclude the tap's own traffic, and plain port filters. Other expressions are compiled by libpcap,
+from the system or from a Python package.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from dissector.errors import DependencyError, UsageError
 
-MAX_BYTES: Final = 0x40000  # of a packet that are wanted: all
+MAX_BYTES: Final = 0x40000  # of a packet that are captured: all
 
 _LOAD_WORD: Final = 0x20
 _LOAD_HALF: Final = 0x28
@@ -30,7 +30,7 @@ _IF_EQUAL: Final = 0x15
 _IF_ANY_BIT: Final = 0x45
 _RETURN: Final = 0x06
 
-# What the kernel knows of a packet beside its bytes, and the start of its network header.
+# Offsets of the kernel's metadata of a packet, and of its network header.
 _BESIDE: Final = 0xFFFF_F000
 _PROTOCOL: Final = _BESIDE
 _PACKET_TYPE: Final = _BESIDE + 4
@@ -54,7 +54,7 @@ _BSD_LIBRARY: Final = "_platform/linux/{}/tcpdump/libpcap.so"
 
 
 class Instruction(NamedTuple):
-    """One instruction. Jumps count instructions from the next one on."""
+    """One instruction. Jumps are relative to the next one, in instructions."""
 
     code: int
     if_true: int
@@ -69,7 +69,7 @@ NOTHING: Final[Program] = (Instruction(_RETURN, 0, 0, 0),)
 
 
 class _Writer:
-    """Puts instructions together; targets of jumps are names until all places are known."""
+    """Assembles instructions; jump targets are labels until all positions are known."""
 
     def __init__(self) -> None:
         self._steps: list[tuple[int, str, str, int]] = []
@@ -80,11 +80,11 @@ class _Writer:
         self._steps.append((code, if_true, if_false, constant))
 
     def mark(self, name: str) -> None:
-        """The next instruction is the target of this name."""
+        """Set the label of the next instruction."""
         self._labels[name] = len(self._steps)
 
     def program(self) -> Program:
-        """All instructions with their jumps."""
+        """The instructions with resolved jumps."""
         return tuple(
             Instruction(code, self._jump(at, yes), self._jump(at, no), constant)
             for at, (code, yes, no, constant) in enumerate(self._steps)
@@ -97,7 +97,7 @@ class _Writer:
 def _tcp_ports(writer: _Writer, ports: Sequence[int], wanted: str, other: str) -> None:
     """Jump to `wanted` for TCP packets from or to one of these ports, else to `other`.
 
-    Fragments but the first carry no ports; extension headers of IPv6 are not walked.
+    Later fragments have no ports; IPv6 extension headers are not parsed.
     """
     writer.add(_LOAD_HALF, _PROTOCOL)
     writer.add(_IF_EQUAL, _IPV4, "ipv4", "")
@@ -115,7 +115,7 @@ def _tcp_ports(writer: _Writer, ports: Sequence[int], wanted: str, other: str) -
         writer.add(_LOAD_HALF_AT_X, _NETWORK + offset)
         for port in ports:
             writer.add(_IF_EQUAL, port, wanted, "")
-    writer.add(_IF_EQUAL, 1 << 16, other, other)  # never equal: a jump
+    writer.add(_IF_EQUAL, 1 << 16, other, other)  # never equal: an unconditional jump
     writer.mark("ipv6")
     writer.add(_LOAD_BYTE, _NETWORK + 6)
     writer.add(_IF_EQUAL, _TCP, "", other)
@@ -127,10 +127,9 @@ def _tcp_ports(writer: _Writer, ports: Sequence[int], wanted: str, other: str) -
 
 
 def without_own(port: int, program: Program = ALL) -> Program:
-    """A program that leaves out this host's own packets of a TCP port before another one decides.
+    """A program that drops this host's own packets of a TCP port, then runs another program.
 
-    Packets that are mirrored to us are neither from this host nor to it, so that the same port of
-    others is not touched.
+    Mirrored packets are neither from nor to this host, so the same port of other hosts passes.
     """
     writer = _Writer()
     writer.add(_LOAD_WORD, _PACKET_TYPE)
@@ -148,10 +147,10 @@ def without_own(port: int, program: Program = ALL) -> Program:
 
 
 def of_ports(ports: Sequence[int]) -> Program:
-    """A program that lets TCP packets of these ports pass, behind a VLAN tag, too.
+    """A program that passes TCP packets of these ports, also with a VLAN tag.
 
-    A tag that the kernel took out of the packet does not hide the ports; with a second tag inside
-    they are not looked for, and the packet passes.
+    The kernel may strip the tag from the packet, so the ports stay visible; a packet with a second
+    tag inside passes unchecked.
     """
     writer = _Writer()
     writer.add(_LOAD_HALF, _PROTOCOL)
@@ -166,7 +165,7 @@ def of_ports(ports: Sequence[int]) -> Program:
 
 
 def of_tagged() -> Program:
-    """A program that lets packets with a VLAN tag pass."""
+    """A program that passes packets with a VLAN tag."""
     writer = _Writer()
     writer.add(_LOAD_BYTE, _TAG_PRESENT)
     writer.add(_IF_EQUAL, 0, "", "pass")
@@ -180,21 +179,21 @@ def of_tagged() -> Program:
 
 
 def attachment(program: Program) -> tuple[int, bytes, Any]:
-    """What setsockopt takes: option, value, and what must live until it was called."""
+    """The arguments of setsockopt: option, value, and a buffer that must outlive the call."""
     packed = b"".join(struct.pack("HBBI", *step) for step in program)
     steps = ctypes.create_string_buffer(packed, len(packed))
     return _SO_ATTACH_FILTER, struct.pack("HP", len(program), ctypes.addressof(steps)), steps
 
 
 def compiled(expression: str, interface: str | None, link_type: int) -> Program:
-    """The program of an expression in the language of pcap-filter(7).
+    """Compile an expression of pcap-filter(7).
 
     Args:
-        interface: a live one; libpcap then knows that the kernel keeps VLAN tags beside packets.
+        interface: of a live capture; tells libpcap that the kernel strips VLAN tags.
 
     Raises:
-        UsageError: it is no such expression.
-        DependencyError: it needs libpcap, which is not there.
+        UsageError: the expression is invalid.
+        DependencyError: libpcap is needed but not installed.
     """
     text = " ".join(expression.split())
     if not text:
@@ -224,7 +223,7 @@ class _Compiled(ctypes.Structure):
 
 
 def _candidates() -> Iterator[str]:
-    """Where libpcap may be: of the system, or inside the Python package of this name."""
+    """Paths of libpcap: the system's, or inside the Python package of this name."""
     path = ctypes.util.find_library("pcap")
     if path:
         yield path
@@ -248,7 +247,7 @@ def _load_libpcap() -> ctypes.CDLL:
 
 
 class _Libpcap:
-    """The few calls of libpcap that compile an expression."""
+    """The functions of libpcap that compile an expression."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
@@ -278,7 +277,7 @@ class _Libpcap:
         return ctypes.c_void_p(self._library.pcap_open_dead(link_type, MAX_BYTES))
 
     def _live(self, interface: str | None) -> ctypes.c_void_p | None:
-        """A handle on a live interface; None where that is not allowed."""
+        """A handle on a live interface; None without the right to open it."""
         if interface is None:
             return None
         error = ctypes.create_string_buffer(_ERROR_BYTES)

@@ -1,4 +1,4 @@
-"""Findings of windows as incidents: each is said and counted once, however many windows see it."""
+"""Merges findings of windows into incidents: each is reported and counted once."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ _EVERY_SECONDS: Final = 0.25
 
 
 class FindingNumbers(NamedTuple):
-    """incidents, last_ns: as `IncidentLog` has them; windows: by outcome."""
+    """incidents, last_ns: as in `IncidentLog`; windows: judged, skipped and failed ones."""
 
     incidents: Mapping[Key, int]
     last_ns: Mapping[Key, int]
@@ -30,16 +30,16 @@ _Incident = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 class IncidentLog:
-    """A listener that counts incidents, and hands over each new one.
+    """A listener that counts incidents and reports each new one.
 
-    incidents: by rule and severity.
-    by_severity: how many there are.
-    last_ns: when the last one was seen last, by the same labels.
-    worst: the worst one so far, the latest of equals.
+    incidents: count by LABELS.
+    by_severity: count by severity.
+    last_ns: end of the latest incident, by LABELS.
+    worst: the finding of the worst severity so far, the latest of equals.
 
     Args:
-        say: takes a sentence. show: takes a new incident.
-        rotations: of the lake, in which notes note each incident for `dissector findings`.
+        say: prints a sentence. show: prints a new incident.
+        rotations: of the lake into which `notes` writes each incident for `dissector findings`.
     """
 
     def __init__(
@@ -62,30 +62,30 @@ class IncidentLog:
         self._worst_rank = len(SEVERITIES)
         self._say = say
         self._show = show
-        self._until: OrderedDict[_Incident, int] = OrderedDict()
+        self._ended_ns: OrderedDict[_Incident, int] = OrderedDict()
         self._skipped = self._failed = 0
         self._next = 0.0
 
     def packets(self, packet_batch: PacketBatch) -> None:
-        """Nothing is asked of packets."""
+        """Ignore packets."""
 
     def rows(self, blocks: Sequence[TableBlock]) -> None:
-        """Rows are judged by the window."""
+        """Ignore rows: `Judging` reads them by the window."""
 
     def tick(self, now: float) -> None:
-        """Raise what was found meanwhile."""
+        """Report new findings every _EVERY_SECONDS."""
         if now >= self._next:
             self._next = now + _EVERY_SECONDS
-            self._raise()
+            self._report_new()
 
     def close(self) -> None:
-        """Raise what the last window holds. All rows are in the lake, and what was noted goes."""
+        """Report the last findings; end the notes, deleting their file if no row is lost."""
         self._judging.close()
-        self._raise()
+        self._report_new()
         if self._notes is not None and self._rotations is not None:
             self._notes.close(not self._rotations.lost)
 
-    def _raise(self) -> None:
+    def _report_new(self) -> None:
         rotations = self._rotations
         if self._notes is not None and rotations is not None:
             capture = rotations.capture
@@ -105,14 +105,14 @@ class IncidentLog:
     def _handle(self, one: Finding) -> None:
         subject = tuple((name, str(value)) for name, value in sorted(one.subject.items()))
         incident = (one.code, one.severity, subject)
-        until = self._until.pop(incident, None)
+        until = self._ended_ns.pop(incident, None)
         new = 0
         for first_ns, last_ns in one.spans:
             new += until is None or first_ns - until > one.apart_ns
             until = max(last_ns, until or 0)
-        self._until[incident] = until or 0
-        if len(self._until) > MAX_INCIDENT_SUBJECTS:
-            self._until.popitem(last=False)
+        self._ended_ns[incident] = until or 0
+        if len(self._ended_ns) > MAX_INCIDENT_SUBJECTS:
+            self._ended_ns.popitem(last=False)
         labels = self.incidents.key((one.number, one.code, one.severity))
         self.last_ns[labels] = max(one.last_ns, self.last_ns.get(labels, 0))
         if not new:
@@ -127,7 +127,7 @@ class IncidentLog:
         self._show(one)
 
     def numbers(self) -> FindingNumbers:
-        """What metrics show, as it is now."""
+        """A snapshot for the metrics."""
         windows = self._judging
         return FindingNumbers(
             dict(self.incidents.values), dict(self.last_ns),

@@ -1,4 +1,4 @@
-"""What a tap knows of itself: does data flow, is it complete, how far behind the wire is it."""
+"""The state of a tap: whether packets arrive, whether the data is complete, and the lag."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -9,18 +9,18 @@ from dissector.limits import MAX_SERIES
 from dissector.tap.packet_batches import PacketBatch
 from dissector.tap.sums import Sums
 
-SILENT_SECONDS: Final = 60.0  # without a packet: data does not flow
-RECENT_SECONDS: Final = 300.0  # a loss this long ago still says: not complete
+SILENT_SECONDS: Final = 60.0  # without a packet until the tap counts as silent
+RECENT_SECONDS: Final = 300.0  # for so long after a loss the data is incomplete
 
 _NS: Final = 1_000_000_000
 
 
 class Losses(NamedTuple):
-    """What was lost so far.
+    """The losses so far.
 
-    interfaces_down: their names.
-    landing_problem: None = none. waiting: what is on disk and not in the store of the lake yet,
-        and why; None = nothing, or the store takes it.
+    interfaces_down: names.
+    landing_problem: None if there is none. waiting: a sentence on rotations that are on disk but
+        not in the lake's store, and why; None if there are none, or no problem.
     """
 
     kernel_dropped: int
@@ -31,14 +31,14 @@ class Losses(NamedTuple):
 
 
 class Health:
-    """A listener that keeps sums, and times of the last packet and of losses.
+    """A listener that records packet counts, and the times of the last packet and of losses.
 
-    sums: over rows.
-    refresh, flush: wait until they have all rows so far, from another thread and by the loop.
-    ask: does not wait. packets, captured_bytes, wire_bytes: so far.
-    lag_ns: of the last piece, from its last packet's time to when we had it.
+    sums: totals over rows.
+    refresh, flush: wait until `sums` has all rows so far; for another thread, and for the loop.
+    ask: the same without waiting. packets, captured_bytes, wire_bytes: so far.
+    lag_ns: of the last batch, from its last packet's time to its arrival in the loop.
     last_ns: latest capture time.
-    started_seconds: since 1970, by the clock.
+    started_seconds: start, since 1970, by the clock.
     """
 
     def __init__(self, is_live: bool, max_series: int = MAX_SERIES) -> None:
@@ -59,7 +59,7 @@ class Health:
         self._last_loss: float | None = None
 
     def packets(self, packet_batch: PacketBatch) -> None:
-        """Count packets, and how late we are."""
+        """Count packets and measure the lag."""
         rows = packet_batch.rows
         self.packets_seen += rows
         self.captured_bytes += int(packet_batch.packets.captured_bytes[:rows].sum())
@@ -70,13 +70,13 @@ class Health:
             self.lag_ns = max(0, time.time_ns() - int(packet_batch.packets.ts_ns[0]))
 
     def rows(self, blocks: Sequence[TableBlock]) -> None:
-        """Rows are added up by the window."""
+        """Ignore rows: `Sums` adds them up by the window."""
 
     def tick(self, now: float) -> None:
-        """Nothing is due by the clock."""
+        """Do nothing."""
 
     def lost(self, losses: Losses, gaps: int, gap_bytes: int) -> None:
-        """What the loop knows of losses; called now and then."""
+        """Set the losses; the loop calls this at intervals."""
         before = (self.losses, self.gaps)
         if (losses, gaps) != before and (
             losses.kernel_dropped > self.losses.kernel_dropped
@@ -84,40 +84,40 @@ class Health:
             or gaps > self.gaps
         ):
             self._last_loss = time.monotonic()
-        # Of a connection that just closed the row may not be counted yet.
+        # The row of a connection that just closed may not be counted yet.
         self.losses = losses
         self.gaps, self.gap_bytes = max(gaps, self.gaps), max(gap_bytes, self.gap_bytes)
 
     @property
     def retransmitted(self) -> int:
-        """Packets of connections that are over."""
+        """Retransmitted packets of closed connections."""
         return self.sums.plain("retransmitted")
 
     @property
     def silent_seconds(self) -> float:
-        """How long no packet came."""
+        """Seconds since the last packet."""
         return time.monotonic() - self._last_packet
 
     @property
     def flows(self) -> bool:
-        """Whether packets come."""
+        """Whether packets arrived within SILENT_SECONDS."""
         return self.packets_seen > 0 and self.silent_seconds < SILENT_SECONDS
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing was lost lately: by the kernel, on the way to the lake, on the wire."""
+        """Whether nothing was lost recently: in the kernel, before the lake, or on the wire."""
         is_recent = (
             self._last_loss is not None and time.monotonic() - self._last_loss < RECENT_SECONDS
         )
         return not is_recent and self.losses.landing_problem is None
 
     def now_ns(self) -> int:
-        """Capture time of this moment: of a wire it is the clock's, of a replay the last packet's,
-        as its time stands still between packets."""
+        """The current capture time: the clock's for live packets; the last packet's for a replay,
+        whose time does not advance between packets."""
         return time.time_ns() if self.is_live else self.last_ns
 
     def report(self) -> dict[str, Any]:
-        """What /healthz says."""
+        """The JSON of /healthz."""
         reasons = []
         if not self.packets_seen:
             reasons.append("no packet came yet")
@@ -147,4 +147,4 @@ class Health:
 
 
 def _nothing() -> None:
-    """Nobody counts."""
+    """Do nothing: there are no sums."""

@@ -1,4 +1,4 @@
-"""Network interfaces as Linux tells of them: number, link type, state, receive offload."""
+"""Properties of Linux network interfaces: number, link type, state, receive offload."""
 
 import contextlib
 import errno
@@ -21,15 +21,15 @@ _ETHTOOL_GFLAGS: Final = 0x25
 _FLAG_LRO: Final = 1 << 15
 _IFF_UP: Final = 1
 _IFF_RUNNING: Final = 1 << 6
-_NAME_BYTES: Final = 16  # with the zero at the end
+_NAME_BYTES: Final = 16  # with the terminating zero
 _REQUEST_BYTES: Final = 40
 
 _HARDWARE_ETHERNET: Final = 1
 _HARDWARE_LOOPBACK: Final = 772
-# Interfaces whose packets begin with IP: tunnels, cellular.
+# Types of interfaces without a link header (tunnels, cellular): packets begin with IP.
 _HARDWARE_RAW: Final = (519, 65534)
 
-ANY: Final = "any"  # what users write for all interfaces
+ANY: Final = "any"  # the user's name for all interfaces
 
 _INTERFACES: Final = Path("/sys/class/net")
 _SEE_THEIR_PORTS: Final = ("bridge", "bond")
@@ -39,8 +39,8 @@ _LIE_ON_OTHERS: Final = ("vlan", "macvlan", "macvtap", "ipvlan", "ipvtap", "vxla
 class Interface(NamedTuple):
     """One interface.
 
-    number: the kernel's.
-    link_type: as in captures.
+    number: the kernel's index.
+    link_type: the LINKTYPE value of capture files.
     """
 
     name: str
@@ -50,14 +50,14 @@ class Interface(NamedTuple):
 
 
 class Offload(NamedTuple):
-    """What joins received segments before anyone sees them: in the kernel, in the card."""
+    """Whether received segments are merged before capture: in the kernel, in the network card."""
 
     generic: bool
     large: bool
 
 
 def _ask(name: str, request: int, body: bytes = b"") -> bytes:
-    """One ioctl about an interface; gives what the kernel wrote behind the name."""
+    """Run an ioctl on an interface; returns the kernel's bytes after the name."""
     if len(name.encode()) >= _NAME_BYTES:
         raise OSError(errno.ENODEV, "no such device")
     packed = struct.pack(f"{_NAME_BYTES}s", name.encode()) + body
@@ -67,7 +67,7 @@ def _ask(name: str, request: int, body: bytes = b"") -> bytes:
 
 
 def interface_names() -> list[str]:
-    """The interfaces that there are."""
+    """The names of all interfaces."""
     return sorted(name for _, name in socket.if_nameindex())
 
 
@@ -75,7 +75,7 @@ def find_interface(name: str) -> Interface:
     """Look an interface up.
 
     Raises:
-        UsageError: there is none of this name, or its packets are of a kind that is not read.
+        UsageError: no interface has this name, or its link type is not supported.
     """
     try:
         index = socket.if_nametoindex(name)
@@ -91,11 +91,11 @@ def find_interface(name: str) -> Interface:
 
 
 def chosen(names: Sequence[str]) -> list[Interface]:
-    """The interfaces that a user names, each once. `any` is all that are up now, but loopback and
-    those whose packets another one sees.
+    """The interfaces that a user names, each once. `any` means all that are up now, without
+    loopback and without those whose packets another one also passes.
 
     Raises:
-        UsageError: there is none, or none of a name.
+        UsageError: a name is unknown, or `any` matches none.
     """
     interfaces: dict[str, Interface] = {}
     for name in names:
@@ -116,11 +116,11 @@ def chosen(names: Sequence[str]) -> list[Interface]:
 def is_seen_elsewhere(name: str, folder: Path = _INTERFACES) -> bool:
     """Whether each packet of an interface also passes another one.
 
-    A bridge or bond sees what its ports see; below a VLAN's interface lies the one that sees its
-    packets with their tags, and so on.
+    The packets of a bridge or bond also pass its ports; those of a VLAN's interface also pass the
+    interface below it, with their tags.
 
     Args:
-        folder: where the kernel describes its interfaces.
+        folder: the kernel's description of its interfaces.
     """
     master = folder / name / "master"
     if master.exists() and is_up(master.resolve().name) and _kind(master) in _SEE_THEIR_PORTS:
@@ -129,7 +129,7 @@ def is_seen_elsewhere(name: str, folder: Path = _INTERFACES) -> bool:
 
 
 def _kind(interface: Path) -> str:
-    """What sort of interface it is, as the kernel calls it; empty for plain ones."""
+    """The kernel's type name of an interface; empty for plain ones."""
     try:
         text = (interface / "uevent").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -139,7 +139,7 @@ def _kind(interface: Path) -> str:
 
 
 def is_up(name: str) -> bool:
-    """Whether an interface is there and can pass packets."""
+    """Whether an interface exists and can pass packets."""
     try:
         (flags,) = struct.unpack_from("H", _ask(name, _SIOCGIFFLAGS))
     except OSError:
@@ -148,7 +148,7 @@ def is_up(name: str) -> bool:
 
 
 def _ethtool(name: str, command: int) -> int:
-    """One number that the driver tells; 0 where it cannot say."""
+    """A value from the driver; 0 if it does not support the command."""
     import ctypes
 
     value = ctypes.create_string_buffer(struct.pack("II", command, 0), 8)
@@ -160,6 +160,6 @@ def _ethtool(name: str, command: int) -> int:
 
 
 def receive_offload(name: str) -> Offload:
-    """Whether an interface hands up segments larger than what was on the wire."""
+    """Whether an interface delivers segments larger than the wire's, by kind of offload."""
     generic = _ethtool(name, _ETHTOOL_GGRO) != 0
     return Offload(generic, bool(_ethtool(name, _ETHTOOL_GFLAGS) & _FLAG_LRO))

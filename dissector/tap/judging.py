@@ -1,11 +1,11 @@
-"""The rules of findings over what a tap saw lately, in a thread of its own.
+"""Runs the rules over a tap's recent rows, in a thread.
 
-They see the rows of ten minutes, or fewer where these are more than memory may hold, as if the
-capture had begun and ended with them: rows that closed, and those of what is open
-(`Dissection.open_rows`). So what a recording of that length shows is found in it and live alike.
+Rules read the rows of the last ten minutes, or fewer within the memory limit, as if the capture had
+begun and ended with them: closed rows, and rows of open objects (`Dissection.open_rows`). So rules
+find the same incidents live as in a recording of that length.
 
-Rules take a share of one processor, no more; windows that come meanwhile are judged together. Only
-where they are more than memory may hold, the oldest ones are passed over: packets come first.
+Rules use a limited share of one processor; windows that arrive meanwhile are judged together. If
+these exceed the memory limit, the oldest are skipped: packets have priority.
 """
 
 import queue
@@ -29,14 +29,14 @@ from dissector.tap.priority import step_back
 from dissector.tap.window_tables import Columns, Rows
 from dissector.tap.windows import Window
 
-HISTORY_NS: Final = 600_000_000_000  # what a rule takes together at most: unload_churn
+HISTORY_NS: Final = 600_000_000_000  # the longest history that a rule needs: unload_churn
 _MEMORY: Final = "128MB"
-_NICE: Final = 15  # what it finds may come a minute later
-_SHARE: Final = 0.1  # of one processor that rules take at most, over a window and the pause after
+_NICE: Final = 15  # findings may be a minute late
+_SHARE: Final = 0.1  # of one processor for rules, at most, over a run and the pause after it
 
 
 class Reading(NamedTuple):
-    """What rules read: their queries, the views between, and the columns of each table."""
+    """The queries of rules, the views and, by table, the columns that they read."""
 
     queries: Mapping[str, RuleQuery]
     views: tuple[SharedView, ...]
@@ -45,7 +45,7 @@ class Reading(NamedTuple):
 
 @cache
 def reading() -> Reading:
-    """Of the rules that windows decide."""
+    """What the rules read that do not need a whole capture."""
     queries = {name: each for name, each in rule_queries().items() if not each.rule.words[""].whole}
     texts = [each.text for each in queries.values()]
     for each in queries.values():
@@ -55,22 +55,22 @@ def reading() -> Reading:
     return Reading(queries, views, window_tables.columns_of(texts, views))
 
 
-class _Look(NamedTuple):
-    """What rules are asked about."""
+class _RuleRun(NamedTuple):
+    """One run of the rules: the newest window, and the rows of all windows."""
 
     window: Window
     rows: list[Rows]
 
 
 class Judging:
-    """Takes windows, and gives what was found to who asks (`drain`).
+    """Judges windows in a thread and queues the findings (`drain`).
 
     judged, skipped, failed: windows so far.
-    problem: why the last look that failed did.
+    problem: why the last run failed, None if it succeeded.
 
     Args:
-        may_wait: a replay's, whose windows are all judged, however long it takes.
-        limit: bytes of rows that were judged already and are judged again; as many may wait.
+        may_wait: judge every window, however long it takes; for replays.
+        limit: bytes of judged rows that are judged again; twice as many new rows may wait.
     """
 
     def __init__(self, may_wait: bool, limit: int = MAX_WINDOW_BYTES) -> None:
@@ -79,51 +79,51 @@ class Judging:
         self._may_wait = may_wait
         self._limit = limit
         self._history: deque[tuple[Window, Rows]] = deque()
-        self._fresh = 0  # windows at the end of the history that were not judged
-        self._waiting: queue.Queue[_Look | None] = queue.Queue(1)
+        self._fresh = 0  # windows at the end of the history that are not judged yet
+        self._pending: queue.Queue[_RuleRun | None] = queue.Queue(1)
         self._is_busy = threading.Event()
-        self._due = 0.0  # on the monotonic clock: rules may be asked again from then on
+        self._due = 0.0  # on the monotonic clock: the next run's earliest start
         self._findings: queue.SimpleQueue[list[Finding]] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._judge_all, name="tap-rules", daemon=True)
+        self._thread = threading.Thread(target=self._judge_runs, name="tap-rules", daemon=True)
         self._thread.start()
 
     @property
     def columns(self) -> Columns:
-        """By table."""
+        """The columns that rules read, by table."""
         return reading().columns
 
     def is_free(self, now: float) -> bool:
-        """Whether rules can be asked."""
+        """Whether a run can start."""
         return not self._is_busy.is_set() and now >= self._due
 
     def expect(self) -> None:
-        """A window with what is open is on its way."""
+        """Announce a window with open rows; `is_free` is False until it is judged."""
         self._is_busy.set()
 
     def take(self, window: Window, rows: Rows) -> None:
-        """Rows go to the others, and rules are asked if it is time."""
+        """Append a window to the history; start a run if it has open rows."""
         if self._history and self._history[-1][0].run != window.run:
             self._history.clear()
             self._fresh = 0
-        read = reading().columns
-        mine = {table: rows[table].select(names) for table, names in read.items() if table in rows}
-        self._history.append((window._replace(open_rows=None), mine))
+        names_of = reading().columns
+        kept = {table: rows[table].select(n) for table, n in names_of.items() if table in rows}
+        self._history.append((window._replace(open_rows=None), kept))
         self._fresh += 1
-        self._forget()
+        self._drop_old_windows()
         if window.open_rows is not None:
             self._fresh = 0
-            self._waiting.put(_Look(window, [rows for _, rows in self._history]))
+            self._pending.put(_RuleRun(window, [rows for _, rows in self._history]))
 
     def fail(self, window: Window, error: Exception) -> None:
-        """Rows of a window are missing: what is around them is not judged together."""
+        """Clear the history: rows of a window are missing, so its neighbours cannot be combined."""
         self._history.clear()
         self._fresh = 0
-        self._note(error)
+        self._record_failure(error)
         if window.open_rows is not None:
             self._is_busy.clear()
 
-    def _forget(self) -> None:
-        """Let go of what is old, or more than may be held."""
+    def _drop_old_windows(self) -> None:
+        """Drop windows that are older than HISTORY_NS or exceed the limit."""
         sizes = [window.size for window, _ in self._history]
         judged = len(sizes) - self._fresh
         old, new = sum(sizes[:judged]), sum(sizes[judged:])
@@ -133,47 +133,47 @@ class Judging:
         ):
             old -= self._history.popleft()[0].size
             judged -= 1
-        # What comes before a hole tells nothing of what comes behind it: the oldest goes first.
+        # Rows before a gap do not help to judge rows after it, so the oldest window is dropped.
         while not self._may_wait and self._fresh > 1 and new > 2 * self._limit:
             new -= self._history.popleft()[0].size
             self._fresh -= 1
             self.skipped += 1
 
-    def _note(self, error: Exception) -> None:
+    def _record_failure(self, error: Exception) -> None:
         self.failed += 1
         self.problem = f"{type(error).__name__}: {error}"
 
     def drain(self) -> list[Finding]:
-        """Findings since the last call."""
+        """Return the findings since the last call."""
         findings: list[Finding] = []
         while not self._findings.empty():
             findings += self._findings.get()
         return findings
 
     def close(self) -> None:
-        """Wait for the last look."""
-        self._waiting.put(None)
+        """Wait for the last run and end the thread."""
+        self._pending.put(None)
         self._thread.join()
 
     # -- in the thread
 
-    def _judge_all(self) -> None:
+    def _judge_runs(self) -> None:
         step_back(_NICE)
-        while (look := self._waiting.get()) is not None:
+        while (rule_run := self._pending.get()) is not None:
             began, used = time.monotonic(), time.thread_time()
             try:
-                self._findings.put(judge(look.window, window_tables.joined(look.rows)))
+                self._findings.put(judge(rule_run.window, window_tables.joined(rule_run.rows)))
                 self.judged += 1
                 self.problem = None
-            except Exception as error:  # a rule, or want of memory: packets go on
-                self._note(error)
-            del look
+            except Exception as error:  # a rule failed, or memory is short: packets continue
+                self._record_failure(error)
+            del rule_run
             self._due = began + (time.thread_time() - used) / _SHARE
             self._is_busy.clear()
 
 
 def judge(window: Window, rows: Rows) -> list[Finding]:
-    """What the rules find in rows that closed, and those that stood open at a window's end."""
+    """The findings in closed rows and in the rows that were open at the window's end."""
     run, read = window.run, reading()
     tables = window_tables.joined(
         [rows, window_tables.as_tables(window.open_rows or (), run, read.columns)]
@@ -184,20 +184,20 @@ def judge(window: Window, rows: Rows) -> list[Finding]:
         if count <= TINY_ROWS:
             db.expect(count)
             window_tables.name_views(db, read.columns)
-        else:  # a copy of all rows would take more memory than there is
+        else:  # a copy of all rows would exceed the memory limit
             window_tables.name_views(db, read.columns)
             db.expect(count)
         db.shared_views(read.views)
-        made = incidents(db, {name: each.text for name, each in read.queries.items()})
+        incident_tables = incidents(db, {name: each.text for name, each in read.queries.items()})
     return worst_first(
-        one for name, rows_of in made.items()
+        one for name, rows_of in incident_tables.items()
         for query in (read.queries[name],)
         for one in findings_of_rows(query.rule, _decided(query, rows_of))[0]
     )  # fmt: skip
 
 
 def _decided(query: RuleQuery, incidents: pa.Table) -> Iterator[dict[str, Any]]:
-    """The incidents that a window decides."""
+    """The rows of incidents that do not need a whole capture."""
     words = query.rule.words
     for row in incidents.to_pylist():
         kind = words.get(row.get("variant") or "")

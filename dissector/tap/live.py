@@ -1,8 +1,8 @@
-"""Packets of network interfaces while they pass: rings of the kernel, merged in order of time.
+"""A live packet source: the kernel rings of network interfaces, merged in order of time.
 
-Packets of one interface are taken block by block where they lie. Of several, those are taken that
-are older than what any of the others may still give; both directions of a connection may come over
-different ones, and their order decides what is a hole and what an answer.
+Packets of one interface are read in place, block by block. With several interfaces, a packet is
+passed on only if no other interface can still deliver an older one: the directions of a connection
+may use different interfaces, and their order distinguishes gaps and answers.
 """
 
 import select
@@ -28,8 +28,8 @@ from dissector.tap.ring import RETIRE_MS, Ring, RingBlock, attach, map_rings, op
 RING_BYTES: Final = 64 << 20  # of all interfaces together
 
 _POLL_MS: Final = 250
-# Each piece costs some milliseconds whatever it holds: where packets come fast, blocks are awaited
-# that make a larger one. A small part of the ring waits, and what is shown is so much later.
+# Each batch costs some milliseconds, whatever its size. At high packet rates several blocks are
+# gathered into a batch; they occupy a small part of the ring and delay the output a little.
 _GATHER_SECONDS: Final = 0.08
 _GATHER_STEP_SECONDS: Final = 0.01
 _GATHER_BLOCKS: Final = 8
@@ -38,36 +38,36 @@ _CHECK_SECONDS: Final = 1.0
 _DRAIN_SECONDS: Final = 2.0
 _NS: Final = 1_000_000_000
 _NO_BORDER: Final = (1 << 63) - 1
-_LAG_NS: Final = 5 * RETIRE_MS * 1_000_000  # how long a packet may stay in a block that fills
+_LAG_NS: Final = 5 * RETIRE_MS * 1_000_000  # longest time of a packet in a filling block
 
 
 class _Feed:
-    """One interface: its ring, and packets that were found and not taken.
+    """One interface: its ring, and the packets that were parsed but not passed on.
 
-    number: in the capture.
-    waiting: columns of packets in the order in which they came.
+    number: the interface's number in the capture.
+    waiting: columns of these packets, in order of arrival.
     """
 
     def __init__(self, ring: Ring, number: int) -> None:
         self.ring = ring
         self.number = number
         self.waiting: list[PacketColumns] = []
-        self.ends: list[int] = []  # rows in `waiting` up to the end of each block that was walked
+        self.ends: list[int] = []  # rows in `waiting` up to the end of each parsed block
         self.latest_ns = 0
         self.down_since: float | None = None
 
     @property
     def rows(self) -> int:
-        """Packets that wait."""
+        """The number of waiting packets."""
         return sum(len(columns.ts_ns) for columns in self.waiting)
 
     def has_many(self) -> bool:
-        """Whether so many blocks are ready that they should be taken."""
+        """Whether enough blocks are ready for a batch."""
         most = min(_GATHER_BLOCKS, self.ring.blocks // _GATHER_PART)
         return self.ring.ready(most) >= most
 
     def walk(self, block: RingBlock, room: PacketColumns) -> None:
-        """Find all packets of a block."""
+        """Parse all packets of a block into `waiting`."""
         offset, left = block.first, block.packets
         is_ethernet = int(self.ring.interface.link_type == ETHERNET)
         data = self.ring.memory
@@ -80,7 +80,7 @@ class _Feed:
         self.ends.append(self.rows)
 
     def first_packets(self) -> PacketColumns:
-        """The packets that wait, up to about a block of columns of them."""
+        """The first waiting packets, about a block of columns at most."""
         if len(self.waiting) > 1:
             rows = np.cumsum([len(columns.ts_ns) for columns in self.waiting])
             count = max(1, int(np.searchsorted(rows, PACKET_BLOCK_ROWS, side="right")))
@@ -89,7 +89,7 @@ class _Feed:
         return self.waiting[0]
 
     def drop(self, count: int) -> None:
-        """The first packets were taken; blocks that they emptied go back to the kernel."""
+        """Remove the first packets and return emptied blocks to the kernel."""
         left = count
         while left:
             first = self.waiting[0]
@@ -107,12 +107,12 @@ class _Feed:
 
 
 class Live:
-    """A source of packets of interfaces.
+    """A packet source over network interfaces.
 
     Args:
-        program: of the kernel, decides which packets come; one, or one for each link type.
+        program: the kernel's packet filter; one, or one per link type.
         is_filtered: the user gave a filter.
-        ring_bytes: of all rings together. name: for ids, None = those of the interfaces.
+        ring_bytes: size of all rings together. name: for ids; None: the interfaces' names.
     """
 
     is_live = True
@@ -146,7 +146,7 @@ class Live:
         self.last_ns = 0
 
     def introduce(self, dissection: Dissection) -> None:
-        """Tell a dissection of the interfaces, in their order."""
+        """Add the interfaces to a dissection, in their order."""
         dissection.start_file()
         dissection.capture.start_live()
         for feed in self._feeds:
@@ -165,16 +165,16 @@ class Live:
         return [feed.ring.interface.name for feed in self._feeds if feed.down_since is not None]
 
     def notices(self) -> list[Notice]:
-        """What happened to the interfaces since the last call."""
+        """The interfaces' notices since the last call."""
         notices, self._notices = self._notices, []
         return notices
 
     def stop(self) -> None:
-        """Take what is in the rings, then end."""
+        """Stop capturing; `packets` ends after the rings are drained."""
         self._is_ending = True
 
     def close(self) -> None:
-        """Close the sockets and let go of the memory; no piece may be used any more."""
+        """Close the sockets and unmap the memory; earlier batches become invalid."""
         for feed in self._feeds:
             feed.ring.statistics()
             feed.ring.close()
@@ -185,19 +185,19 @@ class Live:
     def packet_batches(
         self, dissection: Dissection, cuts: Cuts
     ) -> Iterator[PacketBatch | Part | Idle]:
-        """Packets as they come, until stop was called; then what the rings still hold."""
+        """Yield packets until `stop` is called, then the rest of the rings."""
         self.introduce(dissection)
-        del dissection  # the loop may take another one
+        del dissection  # the loop may replace it
         poll = select.poll()
         by_number = {}
         for feed in self._feeds:
             poll.register(feed.ring.socket, select.POLLIN | select.POLLERR)
             by_number[feed.ring.socket.fileno()] = feed
         while not self._is_ending:
-            # While blocks are held the poll says at once that there are some.
+            # While blocks are held, poll returns at once.
             for number, events in poll.poll(0 if self._waits() else _POLL_MS):
                 if events & select.POLLERR:
-                    self._look_at(by_number[number])
+                    self._handle_socket_error(by_number[number])
             self._gather()
             # Before the look at the blocks: what comes after it may be older than a later moment.
             looked_ns = time.time_ns()
@@ -205,7 +205,7 @@ class Live:
             yield from self._merged(cuts, self._border_ns(looked_ns))
             self._check(time.monotonic())
             yield Idle()
-        yield from self._rest(cuts)
+        yield from self._drained(cuts)
 
     # -- inside
 
@@ -213,7 +213,7 @@ class Live:
         return any(feed.waiting for feed in self._feeds)
 
     def _gather(self) -> None:
-        """Let blocks come together, or the other interfaces' time pass, while there is room."""
+        """Wait for more blocks, or for the other interfaces' time, while the ring has room."""
         end = time.monotonic() + _GATHER_SECONDS
         while (
             (self._waits() or any(feed.ring.ready(1) for feed in self._feeds))
@@ -224,7 +224,7 @@ class Live:
             time.sleep(_GATHER_STEP_SECONDS)
 
     def _handle_blocks(self) -> None:
-        """Walk the blocks that are ours; few at a time, so that the loop gets its turns."""
+        """Parse released blocks; few at a time, so that the loop runs in between."""
         for feed in self._feeds:
             while feed.rows < PACKET_BLOCK_ROWS:
                 block = feed.ring.next_block()
@@ -233,9 +233,9 @@ class Live:
                 feed.walk(block, self._room)
 
     def _border_ns(self, looked_ns: int) -> int:
-        """Before this time nothing more will come from any interface.
+        """The time before which no interface can deliver further packets.
 
-        looked_ns: when the blocks were looked at.
+        looked_ns: when the blocks were checked.
         """
         if len(self._feeds) == 1:
             return _NO_BORDER
@@ -244,7 +244,7 @@ class Live:
                    for feed in self._feeds)  # fmt: skip
 
     def _merged(self, cuts: Cuts, border_ns: int) -> Iterator[PacketBatch]:
-        """The packets that wait and are older than the border, as pieces in order of time."""
+        """Yield the waiting packets before border_ns as batches in order of time."""
         while self._waits():
             packets = self._next_packets(border_ns)
             rows = len(packets.ts_ns)
@@ -262,34 +262,34 @@ class Live:
                 feed.drop(int(np.count_nonzero(numbers == feed.number)))
 
     def _next_packets(self, border_ns: int) -> PacketColumns:
-        """Up to a block of packets that are not younger than the border, in order of time."""
+        """Up to a block of packets not after border_ns, in order of time."""
         if len(self._feeds) == 1:
             return self._feeds[0].first_packets()
         parts: list[Int64Array] = []
         times: list[Int64Array] = []
         for feed in self._feeds:
             if feed.waiting:
-                # Stamps of one interface may lie a little out of order; its packets do not.
+                # Timestamps of one interface may be slightly out of order; its packets are not.
                 rising = np.maximum.accumulate(feed.waiting[0].ts_ns)
                 parts.append(feed.waiting[0].matrix)
                 times.append(rising)
                 if len(feed.waiting) > 1:
-                    # More of this interface lies behind: the others may not run ahead of it.
+                    # This interface has more packets: the others must not overtake it.
                     border_ns = min(border_ns, int(rising[-1]))
         matrix, keys = np.concatenate(parts, axis=1), np.concatenate(times)
         order = np.argsort(keys, kind="stable")
         order = order[keys[order] <= border_ns][:PACKET_BLOCK_ROWS]
         return PacketColumns(np.ascontiguousarray(matrix[:, order]))
 
-    def _rest(self, cuts: Cuts) -> Iterator[PacketBatch]:
-        """What the rings hold when no more packets come in."""
+    def _drained(self, cuts: Cuts) -> Iterator[PacketBatch]:
+        """Yield the rest of the rings after capturing stopped."""
         for feed in self._feeds:
             feed.ring.silence()
         end = time.monotonic() + _DRAIN_SECONDS
         while time.monotonic() < end:
             looked_ns, taken = time.time_ns(), self.taken
             self._handle_blocks()
-            # Blocks come out of each ring at moments of its own: what one still holds may be older.
+            # Each ring releases its blocks at its own times: another may still hold older packets.
             is_all = taken + sum(feed.rows for feed in self._feeds) >= self.received()
             yield from self._merged(cuts, _NO_BORDER if is_all else self._border_ns(looked_ns))
             if self.taken > taken:
@@ -299,14 +299,14 @@ class Live:
             time.sleep(RETIRE_MS / 1000)
         yield from self._merged(cuts, _NO_BORDER)
 
-    def _look_at(self, feed: _Feed) -> None:
-        """A socket complained: its interface went down."""
+    def _handle_socket_error(self, feed: _Feed) -> None:
+        """Handle a socket error: the interface went down."""
         if feed.ring.problem() is not None and feed.down_since is None:
             feed.down_since = time.monotonic()
             self._note("interface_down", feed.number)
 
     def _check(self, now: float) -> None:
-        """Once a second: do interfaces that were down pass packets again? Does a filter fit?"""
+        """Once a second: rebind interfaces that were down, and check the filter for VLAN tags."""
         if now - self._checked < _CHECK_SECONDS:
             return
         self._checked = now
@@ -331,7 +331,7 @@ class Live:
 
 
 class _Take:
-    """Hands packets to the dissection."""
+    """Feeds packets to the dissection."""
 
     def __init__(self, memory: ByteArray, packets: PacketColumns, rows: int) -> None:
         self._memory, self._packets, self._rows = memory, packets, rows
@@ -345,7 +345,7 @@ def _nothing(dissection: Dissection) -> list[TableBlock]:
 
 
 class _TaggedCount:
-    """Counts packets with VLAN tags beside a filter that may not see them."""
+    """Counts packets with VLAN tags, which a user's filter may miss."""
 
     def __init__(self, interfaces: Sequence[Interface]) -> None:
         self.is_reported = False

@@ -1,4 +1,4 @@
-"""What the loop knows of itself, for metrics: looked up a few times a second."""
+"""Copies the loop's own numbers into the metrics, a few times a second."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -17,7 +17,7 @@ _EVERY_SECONDS: Final = 0.25
 
 
 class LoopMetrics:
-    """A listener that carries the loop's numbers over to the metrics."""
+    """A listener that copies the loop's numbers into the metrics."""
 
     def __init__(
         self,
@@ -37,19 +37,19 @@ class LoopMetrics:
         numbers.wants_lake = rotations is not None
 
     def packets(self, packet_batch: PacketBatch) -> None:
-        """Nothing is asked of packets."""
+        """Ignore packets."""
 
     def rows(self, blocks: Sequence[TableBlock]) -> None:
-        """Nothing is asked of rows."""
+        """Ignore rows."""
 
     def tick(self, now: float) -> None:
-        """Look, if the last look is a while ago."""
+        """Copy the numbers if the interval has passed."""
         if now >= self._next and self.tap is not None:
             self._next = now + _EVERY_SECONDS
             self.look(self.tap)
 
     def look(self, tap: Tap) -> None:
-        """Carry everything over."""
+        """Copy all numbers."""
         numbers, rotations = self._numbers, self._rotations
         problem, lost, waiting = None, 0, None
         if rotations is not None:

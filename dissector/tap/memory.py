@@ -1,4 +1,4 @@
-"""Memory of a tap: how much is in use, and when open state must be given up for it."""
+"""Memory of a tap: how much is in use, and when open state must be discarded to free it."""
 
 import ctypes
 import gc
@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Final
 
 _PAGE_BYTES: Final = 4096
-_SPARE: Final = 4  # a restart is worth it where memory grew by this part of what the last one left
+_SPARE: Final = 4  # discard again only after growth by this part of the memory left in use
 
 
 def resident_bytes() -> int:
-    """Memory of this process that is in use; 0 where the system does not say."""
+    """Resident memory of this process in bytes; 0 if the system does not report it."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * _PAGE_BYTES
@@ -21,7 +21,7 @@ def resident_bytes() -> int:
 
 
 def available_bytes() -> int | None:
-    """Memory of the system that programs can still get, None where it does not say."""
+    """Available memory of the system in bytes, None if it does not report it."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             match = re.search(r"^MemAvailable:\s+(\d+) kB", file.read(), re.MULTILINE)
@@ -31,7 +31,7 @@ def available_bytes() -> int | None:
 
 
 def give_back() -> None:
-    """Give the system what is free; the allocator keeps it otherwise."""
+    """Return free memory from the allocator to the system."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
@@ -39,11 +39,11 @@ def give_back() -> None:
 
 
 class MemoryLimit:
-    """A number of bytes that a tap shall not use more of.
+    """A limit on the memory of a tap.
 
-    What it needs at least may be more than that (the ring, the packets that are recalled, tables at
-    their first size). Then giving up open state again and again would only lose it: after one time
-    it is done again where memory has grown by a quarter of what was left in use.
+    The minimum that a tap needs may exceed it (the ring, the recorder's packets, tables at their
+    first size). Discarding open state repeatedly would then be useless: after the first time it is
+    repeated only when memory has grown by a quarter of what was left in use.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class MemoryLimit:
         self._free = free
 
     def passed(self) -> int | None:
-        """The bytes in use if they are too many, also when what is free was given back."""
+        """The bytes in use if they exceed the limit even after free memory was returned."""
         if self._measure() <= self._limit:
             return None
         self._free()
@@ -65,7 +65,7 @@ class MemoryLimit:
         return in_use if in_use > self._limit else None
 
     def begin_anew(self) -> None:
-        """Open state was given up."""
+        """Note that open state was discarded."""
         self._free()
         left = self._measure()
         self._limit = max(self._limit, left + left // _SPARE)

@@ -1,4 +1,4 @@
-"""Sums per set of labels, bounded: what a metric is made of.
+"""Bounded sums per label set, the values of metrics.
 
 Label sets beyond the bound are counted under `other`.
 """
@@ -13,23 +13,23 @@ from dissector.limits import MAX_SERIES, SUB_BUCKET_BITS
 
 Key = tuple[str, ...]
 
-UNKNOWN: Final = "unknown"  # what was not seen, such as a topic opened before the tap began
+UNKNOWN: Final = "unknown"  # an unknown name, such as of a topic opened before the tap began
 OTHER: Final = "other"  # the sum of all label sets beyond the bound
 
-# Histograms have the octaves of the lake's buckets as bounds, from 2^17 ns (131 us) to 2^36 ns
-# (69 s): what is faster is in the first, what is slower in the last.
+# The bounds of histograms are the octaves of the lake's buckets, from 2^17 ns (131 us) to 2^36 ns
+# (69 s); shorter durations are in the first bucket, longer ones in the last.
 FIRST_OCTAVE: Final = 17
 LAST_OCTAVE: Final = 36
 BOUNDS_NS: Final = tuple((1 << power) - 1 for power in range(FIRST_OCTAVE, LAST_OCTAVE + 1))
 
 
 def label_text(value: object) -> str:
-    """A value as a label has it: printable, as scrapes are read in terminals, too."""
+    """A value as label text, with unprintable characters escaped."""
     return UNKNOWN if value is None else safe_text(str(value))
 
 
 class Counts:
-    """Numbers per set of labels. left_out: times that a set beyond the bound was counted."""
+    """Sums per label set. left_out: how often a set beyond the bound was counted."""
 
     def __init__(self, labels: Sequence[str], limit: int = MAX_SERIES) -> None:
         self.labels = tuple(labels)
@@ -38,24 +38,24 @@ class Counts:
         self._limit = limit
 
     def key(self, key: Key) -> Key:
-        """The set under which this one is counted."""
+        """The label set under which this one is counted: itself or `other`."""
         if key in self.values or len(self.values) < self._limit:
             return key
         self.left_out += 1
         return (OTHER,) * len(self.labels)
 
     def add(self, key: Key, count: int) -> None:
-        """Count on."""
+        """Add to the sum of a label set."""
         if count:
             key = self.key(key)
             self.values[key] = self.values.get(key, 0) + count
 
 
 class Histograms:
-    """Durations per set of labels.
+    """Durations per label set.
 
-    sums: ns.
-    buckets: how many by bucket of the lake.
+    sums: total, ns.
+    buckets: count by bucket of the lake.
     least, greatest: ns.
     """
 
@@ -79,7 +79,7 @@ class Histograms:
         self.greatest[key] = max(most, self.greatest.get(key, most))
 
     def octaves(self, key: Key) -> list[int]:
-        """How many up to each of BOUNDS_NS, and in all."""
+        """Cumulative counts up to each of BOUNDS_NS, and the total."""
         counts = [0] * (len(BOUNDS_NS) + 1)
         for bucket, count in self.buckets[key].items():
             # Bucket 32 * n + k holds durations from 2^(n + 4) to below 2^(n + 5), n from 1 on.

@@ -1,8 +1,8 @@
-"""The numbers of a tap in the words of Prometheus: families of metrics from running sums.
+"""Prometheus metric families from a tap's running sums.
 
-Names follow the conventions of the exposition format: seconds and bytes, `_total` for what only
-grows. A histogram's bounds are the octaves of the lake's latency buckets, so that what is shown
-live and what a nightly report says are the same counts.
+Names follow the conventions of the exposition format: seconds and bytes, `_total` for counters. The
+bounds of histograms are the octaves of the lake's latency buckets, so live metrics and reports have
+the same counts.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ _NS: Final = 1e9
 _US: Final = 1e6
 _SUBSCRIPTION: Final = ("topic", "subscription")
 
-# Name without prefix and `_total`, name of the sums, labels, what it is.
+# Name without prefix and `_total`, name of the sums, labels, help text.
 COUNTERS: Final = (
     ("frames", "frames", "Frames of the protocol, by direction and command."),
     ("frame_bytes", "frame_bytes", "Bytes of frames, by direction."),
@@ -71,14 +71,14 @@ PREFIX: Final = "dissector_"
 
 
 class TapNumbers:
-    """What the loop knows beside rows; plain numbers, replaced now and then.
+    """Numbers of the loop that do not stem from rows; replaced a few times a second.
 
-    cluster: a label of all of them, None = there is none.
+    cluster: a label of all metrics, None for none.
     ignored: packets by reason.
-    interfaces: up or not, by name.
-    rotations: landed, lost. waiting: on disk, not in the store of the lake.
-    records: by outcome.
-    findings: None where nobody looks for them.
+    interfaces: whether each is up, by name.
+    rotations: landed, lost. waiting: rotations on disk that are not in the lake's store yet.
+    records: recordings by outcome.
+    findings: None if no rules run.
     """
 
     def __init__(self, cluster: str | None = None) -> None:
@@ -98,14 +98,14 @@ class TapNumbers:
 
 
 class TapCollector(Collector):
-    """Gives all families of a tap whenever somebody scrapes."""
+    """Collects all metric families of a tap at each scrape."""
 
     def __init__(self, health: Health, numbers: TapNumbers) -> None:
         self._health = health
         self._numbers = numbers
 
     def collect(self) -> Iterator[Metric]:
-        """Numbers of this moment; sums are copied under the lock and rendered outside of it."""
+        """The current families; sums are copied under the lock and rendered outside of it."""
         cluster = self._numbers.cluster
         for family in self._families():
             if cluster is not None:

@@ -1,7 +1,7 @@
-"""Pieces of a tap's input: packets that were found, and how the dissection takes them.
+"""Batches of a tap's input: parsed packets, and the function that feeds them to the dissection.
 
-A source gives pieces that end where a rotation shall end. It is told so in `Cuts`, which the loop
-may move whenever it has a piece in hand.
+A source yields batches that end where a rotation must end (`Cuts`); the loop may move that limit
+between two batches.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,11 +20,11 @@ NEVER_NS: Final = (1 << 63) - 1
 
 
 class Cuts:
-    """Where the next piece must end.
+    """The limits of the next batch.
 
-    until_ns: before the first packet of this time or later, NEVER while none has come.
-    first_ns: how long the first piece may last.
-    room_bytes: before the packet that would exceed so many captured bytes.
+    until_ns: it ends before the first packet at or after this time; NEVER before any packet.
+    first_ns: longest duration of the first batch.
+    room_bytes: most captured bytes.
     """
 
     def __init__(self, first_ns: int = NEVER_NS >> 1) -> None:
@@ -36,11 +36,11 @@ class Cuts:
 class PacketBatch(NamedTuple):
     """Some packets. data holds their bytes;
 
-    packets: columns of which the first `rows` count, valid until the next piece.
-    feed: hands them to the dissection, once, and gives the rows that closed.
+    packets: columns whose first `rows` rows are set; valid until the next batch.
+    feed: feeds them to the dissection, once, and returns the rows that closed.
 
-    A piece that is_border has no packets to feed and says: the cut is reached, packets.ts_ns[0] is
-    the time of the next packet.
+    A batch that is_border has no packets: the cut is reached, and packets.ts_ns[0] is the time of
+    the next packet.
     """
 
     data: ByteArray
@@ -51,7 +51,7 @@ class PacketBatch(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A file that ended, or a rotation's part of it. name: as capture_files has it."""
+    """The end of a file, or of a rotation's part of it. name: as in capture_files."""
 
     name: str
     facts: FileFacts
@@ -59,16 +59,16 @@ class Part(NamedTuple):
 
 
 class Idle(NamedTuple):
-    """Nothing came for a moment: time to look at clocks and signals."""
+    """No packet arrived for a moment: the loop can check clocks and signals."""
 
 
 class PacketSource(Protocol):
-    """Where packets come from.
+    """A source of packets.
 
     name: for ids and labels.
-    file_names: what sentences about its files call them.
-    interfaces: that packets come from.
-    is_live: packets do not wait for us.
+    file_names: the names of its files in texts.
+    interfaces: the captured interfaces.
+    is_live: unread packets are lost.
     """
 
     name: str
@@ -78,34 +78,34 @@ class PacketSource(Protocol):
 
     @property
     def part_name(self) -> str:
-        """What the running part is called in capture_files."""
+        """The name of the current part in capture_files."""
 
     def packet_batches(
         self, dissection: Dissection, cuts: Cuts
     ) -> Iterator[PacketBatch | Part | Idle]:
-        """All input, in order; ends when the input ends or `stop` was called."""
+        """Yield all input in order, until it ends or `stop` is called."""
 
     def dropped(self) -> int:
-        """Packets that the kernel dropped so far, because we were too slow."""
+        """Packets that the kernel dropped so far because the tap was too slow."""
 
     def down(self) -> list[str]:
         """Interfaces that are down or gone."""
 
     def notices(self) -> list[Notice]:
-        """What happened to the input since the last call."""
+        """The input's notices since the last call."""
 
     def introduce(self, dissection: Dissection) -> None:
-        """Tell a new dissection what the packets to come are of; live sources only."""
+        """Add the interfaces to a new dissection; live sources only."""
 
     def stop(self) -> None:
-        """End soon; safe in a signal handler."""
+        """Make `packets` end soon; safe in a signal handler."""
 
     def close(self) -> None:
-        """Let go of files and sockets."""
+        """Close files and sockets."""
 
 
 def rows_before(packets: PacketColumns, rows: int, cuts: Cuts) -> int:
-    """How many of the first `rows` packets lie before the cut; at least one fits any room."""
+    """The number of the first `rows` packets before the cut; room_bytes allows at least one."""
     count = rows
     until_ns = cuts.until_ns
     if rows and until_ns == NEVER_NS:

@@ -1,4 +1,4 @@
-"""Files as if they came from a wire: the tap's loop without an interface and without root."""
+"""Plays capture files back to the tap's loop, without an interface and without root."""
 
 import threading
 import time
@@ -17,15 +17,15 @@ from dissector.tap.packet_batches import Cuts, Idle, PacketBatch, Part, rows_bef
 
 MAX_SPEED: Final = 0.0  # as fast as the machine reads
 
-_STEP_SECONDS: Final = 0.05  # of replayed time in one piece, where time matters
+_STEP_SECONDS: Final = 0.05  # of replayed time in one batch, if the speed is limited
 _IDLE_SECONDS: Final = 0.2
 
 
 class FilePlayback:
-    """Packets of a chain of files, at the speed at which they were captured, a multiple, or any.
+    """The packets of a chain of files, at their capture speed, a multiple of it, or unlimited.
 
-    A reader of its own runs ahead over each buffer and finds times; what it finds decides how many
-    of the buffer's bytes the dissection is given next. Cut anywhere, the rows are the same.
+    A second reader scans each buffer ahead for packet times, which decide how many bytes of the
+    buffer the dissection gets next. The rows do not depend on these cuts.
 
     Args:
         speed: 1 = as captured, 2 = twice as fast; MAX_SPEED = no waiting.
@@ -46,7 +46,7 @@ class FilePlayback:
         self.is_damaged = False
 
     def dropped(self) -> int:
-        """Files wait for us."""
+        """0: files lose no packets."""
         return 0
 
     def down(self) -> list[str]:
@@ -54,23 +54,23 @@ class FilePlayback:
         return []
 
     def notices(self) -> list[Notice]:
-        """Files say all of theirs in the dissection."""
+        """None: the dissection raises all notices of files."""
         return []
 
     def introduce(self, dissection: Dissection) -> None:
         """A replay keeps its dissection."""
 
     def stop(self) -> None:
-        """End after the piece in hand."""
+        """End after the current batch."""
         self._stop.set()
 
     def close(self) -> None:
-        """Nothing is held between pieces."""
+        """Do nothing: no file stays open between batches."""
 
     def packet_batches(
         self, dissection: Dissection, cuts: Cuts
     ) -> Iterator[PacketBatch | Part | Idle]:
-        """All packets of the chain, and a part for each file that ends.
+        """Yield all packets of the chain, and a Part at the end of each file.
 
         Raises:
             InputError: no file of the chain could be read.
@@ -96,7 +96,7 @@ class FilePlayback:
     def _of_buffer(
         self, buffer: Buffer, scout: CaptureReader, cuts: Cuts
     ) -> Iterator[PacketBatch | Idle]:
-        """The packets of one buffer; what they consume of it is what the dissection consumed."""
+        """Yield the packets of one buffer, consuming as many bytes as the dissection does."""
         rest = _Feed(buffer)
         buffer.consumed = buffer.start
         position = buffer.start
@@ -114,7 +114,7 @@ class FilePlayback:
     def _of_scan(
         self, rest: "_Feed", packets: PacketColumns, rows: int, end: int, cuts: Cuts
     ) -> Iterator[PacketBatch | Idle]:
-        """The packets of one scan, which ends at the byte `end`."""
+        """Yield the packets of one scan, which ends at the byte `end`."""
         while rows and not self._stop.is_set():
             chosen = rows_before(packets, rows, cuts)
             if chosen == 0:
@@ -122,7 +122,7 @@ class FilePlayback:
                 continue
             chosen = self._within_step(packets.ts_ns[:chosen])
             yield from self._wait_for(int(packets.ts_ns[0]))
-            # Up to a byte of the next record's header: that one is not whole, those before are.
+            # One byte into the next record's header: all earlier records are complete.
             stop = end if chosen == rows else int(packets.offset[chosen]) - 1
             yield PacketBatch(rest.buffer.data, packets, chosen, rest.up_to(stop))
             rows -= chosen
@@ -130,14 +130,14 @@ class FilePlayback:
                 packets = PacketColumns(packets.matrix[:, chosen : chosen + rows].copy())
 
     def _within_step(self, times_ns: Int64Array) -> int:
-        """How many packets may come at once without losing what speed means."""
+        """The number of packets in one batch: those within _STEP_SECONDS of replayed time."""
         if self._speed == MAX_SPEED:
             return len(times_ns)
         late = times_ns >= times_ns[0] + int(_STEP_SECONDS * self._speed * 1e9)
         return int(late.argmax()) if late.any() else len(times_ns)
 
     def _wait_for(self, ts_ns: int) -> Iterator[Idle]:
-        """Let the time pass that lies before a packet."""
+        """Wait until the packet is due at the playback speed."""
         if self._speed == MAX_SPEED or ts_ns == NULL:
             return
         if self._start is None:
@@ -151,7 +151,7 @@ class FilePlayback:
 
 
 class _Feed:
-    """Hands a buffer to the dissection in steps. is_through: all of it was handed over."""
+    """Feeds a buffer to the dissection in steps. is_through: all of it was fed."""
 
     def __init__(self, buffer: Buffer) -> None:
         self.buffer = buffer
@@ -159,7 +159,7 @@ class _Feed:
         self._end = buffer.start
 
     def up_to(self, end: int) -> "_Feed":
-        """The next step ends at this byte of the buffer."""
+        """Set the end of the next step, a byte of the buffer."""
         self._end = end
         return self
 

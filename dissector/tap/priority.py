@@ -1,4 +1,4 @@
-"""Who goes first where threads share a processor: the loop."""
+"""Thread priorities: the loop runs before other threads of the process."""
 
 import os
 import sys
@@ -6,9 +6,9 @@ import threading
 
 
 def step_back(nice: int) -> None:
-    """Let the loop go before the thread that calls: rendering thousands of series, or judging a
-    window, takes a second of a processor, in which packets waited. Linux gives each thread a
-    priority of its own."""
+    """Lower the calling thread's priority below the loop's: rendering thousands of series or
+    judging a window takes a second of a processor, for which packets would wait. On Linux each
+    thread has its own priority."""
     if sys.platform == "linux":
         thread = threading.get_native_id()
         mine = os.getpriority(os.PRIO_PROCESS, thread)

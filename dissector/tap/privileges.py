@@ -1,4 +1,4 @@
-"""Giving up all rights of root but the one to open packet sockets."""
+"""Drops all capabilities of root except the one to open packet sockets."""
 
 import ctypes
 import struct
@@ -24,10 +24,10 @@ def held() -> int:
 
 
 def drop_all_but_capturing() -> bool:
-    """Keep CAP_NET_RAW if it is held, drop the rest for good, for threads to come, too.
+    """Drop all capabilities but CAP_NET_RAW for good, also for later threads.
 
-    Call it before threads begin: the kernel keeps capabilities by thread. Files are then written
-    with the rights of the user alone, also if that is root.
+    Call it before threads start, because capabilities belong to threads. Files are then written
+    with the plain permissions of the user, even if that is root.
 
     Returns:
         Whether anything was dropped.

@@ -1,9 +1,9 @@
-"""The flight recorder: the last packets in memory, and those behind a finding kept in a file.
+"""The flight recorder: buffers the last packets and writes those around a trigger to a file.
 
-A finding (a wrong checksum, a slow send, a stall, a refusal, a signal) asks for the packets of its
-connection, from a moment before it to a moment after. They are written as pcapng by a thread of
-their own, with a comment that says why. Findings come in swarms: one recording stands for all of
-its kind on its connection for a minute, and there are only so many a minute.
+A trigger (a wrong checksum, a slow send, a stall, a refusal, a signal) selects the packets of its
+connection, from a moment before it to a moment after. A thread writes them as pcapng, with the
+reason as a comment. Triggers are frequent: per minute there is one recording for each kind and
+connection, and a limited number in all.
 """
 
 import contextlib
@@ -39,16 +39,16 @@ from dissector.tap.service import Signals
 from dissector.tap.sums import Sums
 from dissector.tap.triggers import Trigger, Triggers, of_signal, of_stall
 
-MEMORY_BYTES: Final = 64 << 20  # default: packets that are held
-KEEP_BYTES: Final = 2_000_000_000  # default: of recordings, the oldest go
+MEMORY_BYTES: Final = 64 << 20  # default: size of the buffered packets
+KEEP_BYTES: Final = 2_000_000_000  # default: size of all recordings; the oldest are deleted
 BEFORE_NS: Final = 2_000_000_000
 AFTER_NS: Final = 500_000_000
 PER_MINUTE: Final = 6
 SAME_NS: Final = 60_000_000_000
 
 _LONGEST_WAIT_SECONDS: Final = 2.0
-_ASK_SECONDS: Final = 1.0  # how often stalls are asked for, where one may have ended
-_CLOSED: Final = 4096  # connections whose end points are remembered
+_ASK_SECONDS: Final = 1.0  # interval of stall queries, if a stall may have ended
+_CLOSED: Final = 4096  # closed connections whose endpoints are kept
 _ENDS: Final = ("connection_id", "client_ip", "client_port", "broker_ip", "broker_port")
 _UNFINISHED: Final = ".unfinished"
 _APPLICATION: Final = "pulsar-dissector tap"
@@ -57,7 +57,7 @@ EndpointPair = tuple[Endpoint, Endpoint]
 
 
 class _Chunk(NamedTuple):
-    """Some packets, copied.
+    """A copy of some packets.
 
     packets: offsets into data.
     first_packet: number of the first one.
@@ -76,22 +76,22 @@ class _Task(NamedTuple):
 
 
 class Recorder:
-    """A listener that holds packets and keeps some.
+    """A listener that buffers packets and records some.
 
-    kept, limited, failed: recordings so far, findings that none was made for, and recordings that
-        could not be written.
-    problem: why the last one could not.
-    redacted: how secrets in recordings are found; None: they stay.
-    triggers: what asks for recordings.
-    sums: know of stalls.
-    ask: lets them have the rows so far.
+    kept, limited, failed: recordings written, triggers without a recording because of the limit,
+        and recordings that could not be written.
+    problem: why the last write failed.
+    redacted: options that find secrets in recordings to remove them; None: they stay.
+    triggers: detects triggers in rows.
+    sums: the source of stalls.
+    ask: makes `sums` add up the rows so far.
 
     Args:
-        ends_of: end points of an open connection, None where it is not known.
-        link_types: by interface, asked for at each recording.
+        ends_of: returns the endpoints of an open connection, None if unknown.
+        link_types: returns the link types by interface, for each recording.
 
     Raises:
-        OutputError: the folder cannot be made or written to.
+        OutputError: the folder cannot be created or written.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Recorder:
         self.ask: Callable[[], object] | None = None
         self._may_stall = False
         self._next_ask = 0.0
-        self._unasked_bytes = 0  # of packets since stalls were asked for
+        self._unasked_bytes = 0  # of packets since the last stall query
         self.triggers = triggers
         self._ends_of = ends_of
         self._link_types = link_types
@@ -141,15 +141,15 @@ class Recorder:
 
     @property
     def content(self) -> str:
-        """What recordings hold."""
+        """The content of recordings, as text."""
         return RAW_BYTES if self.redacted is None else "secrets in them are hidden"
 
     def outcomes(self) -> dict[str, int]:
-        """Recordings and findings so far, by what became of them."""
+        """The counts of kept, limited and failed recordings."""
         return {"kept": self.kept, "limited": self.limited, "failed": self.failed}
 
     def packets(self, packet_batch: PacketBatch) -> None:
-        """Copy packets, forget the oldest."""
+        """Buffer a copy of the packets and drop the oldest."""
         columns = PacketColumns(packet_batch.packets.matrix[:, : packet_batch.rows].copy())
         starts, sizes = columns.offset.copy(), columns.captured_bytes
         data = gathered(packet_batch.data, starts, sizes)
@@ -164,7 +164,7 @@ class Recorder:
             self._held -= _bytes_of(self._chunks.popleft())
 
     def rows(self, blocks: Sequence[TableBlock]) -> None:
-        """Look for findings."""
+        """Check rows for triggers."""
         for block in blocks:
             if block.table == "connections":
                 self._note_closed(block)
@@ -173,7 +173,7 @@ class Recorder:
                 self.want(trigger)
 
     def want(self, trigger: Trigger) -> None:
-        """Ask for the packets of a finding, unless there are too many of its kind."""
+        """Schedule the recording of a trigger, unless a limit is reached."""
         at = trigger.last_ns
         key = (trigger.reason, trigger.connection_id)
         while self._recent and self._recent[0] < at - SAME_NS:
@@ -189,7 +189,7 @@ class Recorder:
         self._waiting.append((trigger, self._find_ends(trigger.connection_id), 0.0))
 
     def tick(self, now: float) -> None:
-        """Write what has waited for the packets after it, and what a signal asks for."""
+        """Start recordings whose later packets have arrived, and those that a signal requests."""
         if self.signals is not None and self.signals.is_recording_requested:
             self.signals.is_recording_requested = False
             self._waiting.append((of_signal(self._last_ns), None, 0.0))
@@ -207,7 +207,7 @@ class Recorder:
         self._waiting = waiting
 
     def close(self) -> None:
-        """Write all that is wanted, end the thread."""
+        """Write all scheduled recordings and end the thread."""
         self._want_stalls()
         for trigger, ends, _ in self._waiting:
             self._begin(trigger, ends)
@@ -218,7 +218,7 @@ class Recorder:
     # -- inside
 
     def _ask_for_stalls(self, now: float) -> None:
-        """Where one may have ended: now and then, and before its packets are forgotten."""
+        """Query stalls if one may have ended: at intervals, and before its packets are dropped."""
         is_urgent = self._unasked_bytes > self._memory_bytes // 4
         if self._may_stall and self.ask is not None and (is_urgent or now >= self._next_ask):
             self._may_stall = False
@@ -241,8 +241,8 @@ class Recorder:
         return self._ends_of(connection) or self._closed.get(connection)
 
     def _note_closed(self, block: TableBlock) -> None:
-        """Remember end points: rows of facts may come after the connection's own, and they come
-        where there are frames alone, so a scan leaves nothing here."""
+        """Keep the endpoints of closed connections, because their other rows may follow later.
+        Connections without frames are not kept, so a port scan fills nothing."""
         frames = [np.asarray(block.columns[f"frames_{direction}"]) for direction in BOTH_DIRECTIONS]
         with_frames = np.flatnonzero(sum(frames) > 0)
         if not len(with_frames):
@@ -264,7 +264,7 @@ class Recorder:
                 self.problem = f"{self.folder}: {error.strerror or error}"
 
     def _write(self, task: _Task) -> None:
-        """One recording: whole under its name, or not there."""
+        """Write one recording atomically: complete under its name, or not at all."""
         trigger = task.trigger
         what = "all" if trigger.connection_id < 0 else f"connection-{trigger.connection_id}"
         path = self.folder / f"tap-{trigger.last_ns}-{trigger.reason}-{what}.pcapng"
@@ -285,7 +285,7 @@ class Recorder:
         self._reserve()
 
     def _reserve(self) -> None:
-        """Delete the oldest recordings beyond what shall be kept."""
+        """Delete the oldest recordings above the size limit."""
         files = sorted(self.folder.glob("tap-*.pcapng"), key=lambda path: path.stat().st_mtime_ns)
         total = sum(path.stat().st_size for path in files)
         while total > self._keep_bytes and len(files) > 1:
@@ -327,7 +327,7 @@ def _packet(chunk: _Chunk, row: int, trigger: Trigger) -> bytes:
 
 
 def _wanted_rows(chunk: _Chunk, task: _Task) -> Int64Array:
-    """Which packets of a chunk a recording holds: those of its time and connection."""
+    """The indexes of a chunk's packets that belong to a recording, by time and connection."""
     times = chunk.packets.ts_ns
     trigger = task.trigger
     in_time = (times >= trigger.first_ns - BEFORE_NS) & (times <= trigger.last_ns + AFTER_NS)

@@ -1,8 +1,8 @@
-"""A packet socket whose packets lie in memory that the kernel and this process share.
+"""A packet socket with a ring of blocks in memory shared by the kernel and this process.
 
-The kernel fills one block after the other and gives each out when it is full, or a moment after its
-first packet. Blocks are taken in order and given back in order. Rings of several interfaces lie one
-behind the other in one piece of memory, so that packets of all of them are packets of one buffer.
+The kernel fills the blocks in turn and releases each when it is full, or a moment after its first
+packet. Blocks are read and returned in order. The rings of several interfaces are mapped one after
+the other into one range of memory, so that all their packets are in one buffer.
 
 When packets come faster than they are read, some must be lost. Were each block given back at once,
 a full ring would take in packets for one block and lose those of the next, for ever: a hole in
@@ -28,7 +28,7 @@ from dissector.tap.filters import NOTHING, Program, attachment
 from dissector.tap.interfaces import Interface, find_interface
 
 BLOCK_BYTES: Final = 1 << 20  # holds the longest segment that offload makes
-RETIRE_MS: Final = 60  # a block with packets is given out after this time at the latest
+RETIRE_MS: Final = 60  # the kernel releases a block with packets after this time at the latest
 
 _SOL_PACKET: Final = 263
 _ADD_MEMBERSHIP: Final = 1
@@ -41,7 +41,7 @@ _IGNORE_OUTGOING: Final = 23
 _TPACKET_V3: Final = 2
 _PROMISCUOUS: Final = 1
 _ALL_PROTOCOLS: Final = 0x0003
-_FRAME_BYTES: Final = 2048  # a formality: packets of any length share a block
+_FRAME_BYTES: Final = 2048  # required by the interface; packets of any length share a block
 _SO_TIMESTAMPNS: Final = 35
 _STAMPS_OF_KERNEL: Final = 1 << 4
 _RAW_HARDWARE: Final = 1 << 6
@@ -58,11 +58,11 @@ _NO_RIGHT: Final = (
 
 
 class RingBlock(NamedTuple):
-    """A block that is ours.
+    """A block that the kernel released.
 
-    start, end: in the memory of all rings.
+    start, end: byte offsets in the memory of all rings.
     first: offset of its first packet from start.
-    packets: in it.
+    packets: their number.
     """
 
     start: int
@@ -72,17 +72,17 @@ class RingBlock(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """Packets since the start: given to us, and dropped because the ring was full."""
+    """Packets since the start: received, and dropped because the ring was full."""
 
     received: int
     dropped: int
 
 
 def open_socket(interface: Interface) -> socket.socket:
-    """A packet socket that gets nothing yet.
+    """A packet socket that is not bound yet.
 
     Raises:
-        DependencyError: this process may not capture.
+        DependencyError: this process lacks the right to capture.
     """
     try:
         return socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
@@ -95,7 +95,7 @@ def open_socket(interface: Interface) -> socket.socket:
 
 
 def attach(packets: socket.socket, program: Program) -> None:
-    """Let the kernel run a program over each packet from now on."""
+    """Attach a packet filter to a socket."""
     option, value, alive = attachment(program)
     packets.setsockopt(socket.SOL_SOCKET, option, value)
     del alive
@@ -125,11 +125,11 @@ class Ring:
         option = self.socket.setsockopt
         option(_SOL_PACKET, _VERSION, _TPACKET_V3)
         option(_SOL_PACKET, _RESERVE, tpacket.VLAN_TAG_BYTES)
-        # Stamped where packets enter the system, not where this socket gets its copy.
+        # Timestamps of the packets' arrival in the kernel, not of this socket's copy.
         option(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         option(_SOL_PACKET, _TIMESTAMP, _STAMPS_OF_KERNEL)
         if interface.is_loopback:
-            # Each packet passes twice there, on its way out and in.
+            # On loopback each packet would be captured twice, outgoing and incoming.
             option(_SOL_PACKET, _IGNORE_OUTGOING, 1)
         if wants_hardware_time:
             self._want_hardware_time()
@@ -145,12 +145,12 @@ class Ring:
             ) from None
 
     def begin(self) -> None:
-        """Nothing was taken and nothing counted."""
-        self._start = 0  # of the ring in the memory of all
-        self._next = 0  # the block that the kernel gives out next
-        self._oldest = 0  # the first block that was not given back
-        self._done = 0  # blocks from there on that are not needed any more
-        self._is_losing = False  # the kernel has lost packets since the ring was last empty
+        """Reset positions and counters."""
+        self._start = 0  # byte offset of this ring in the shared memory
+        self._next = 0  # index of the block that the kernel releases next
+        self._oldest = 0  # index of the first block that was not returned
+        self._done = 0  # number of blocks from there on that can be returned
+        self._is_losing = False  # packets were dropped since the ring was last empty
         self._received = 0
         self._dropped = 0
 
@@ -160,16 +160,16 @@ class Ring:
         return self.blocks * BLOCK_BYTES
 
     def start_in(self, memory: ByteArray, start: int) -> None:
-        """The ring lies at this place of the shared memory; packets come from now on."""
+        """Use the shared memory from byte `start` on, and begin capturing."""
         self.memory, self._start = memory, start
         attach(self.socket, self._program)
         self.bind()
 
     def bind(self) -> None:
-        """Get packets of the interface, also after it went and came back.
+        """Bind the socket to the interface, also after it was down.
 
         Raises:
-            OSError: it is not there.
+            OSError: the interface does not exist.
         """
         interface = self.interface
         self.socket.bind((interface.name, _ALL_PROTOCOLS))
@@ -179,7 +179,7 @@ class Ring:
         self.socket.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, member)
 
     def rebind(self) -> bool:
-        """Try to get packets again of an interface that was gone."""
+        """Try to bind again to an interface that was gone; whether that succeeded."""
         try:
             find_interface(self.interface.name)
             self.bind()
@@ -188,7 +188,7 @@ class Ring:
         return True
 
     def next_block(self) -> RingBlock | None:
-        """The next block that the kernel gave out, None if there is none."""
+        """The next released block, None if there is none."""
         if self.taken == self.blocks:
             return None
         start = self._start + (self._next % self.blocks) * BLOCK_BYTES
@@ -203,8 +203,8 @@ class Ring:
         return RingBlock(start, start + BLOCK_BYTES, first, packets)
 
     def give_back(self, count: int = 1) -> None:
-        """The oldest blocks are not needed any more; a ring that loses packets keeps them until it
-        is empty."""
+        """Return the oldest `count` blocks to the kernel; a ring that loses packets delays that
+        until it is empty."""
         self._done += count
         if self._is_losing and (self._done < self.taken or self.ready(1)):
             return
@@ -216,7 +216,7 @@ class Ring:
         self._done = 0
 
     def ready(self, most: int) -> int:
-        """How many blocks can be taken, counted up to a number."""
+        """The number of released blocks, counted up to `most`."""
         count = 0
         while count < most and self.taken + count < self.blocks:
             number = (self._next + count) % self.blocks
@@ -228,11 +228,11 @@ class Ring:
 
     @property
     def taken(self) -> int:
-        """Blocks that were taken and not given back."""
+        """The number of blocks that were read but not returned."""
         return self._next - self._oldest
 
     def statistics(self) -> Statistics:
-        """What the kernel counted so far."""
+        """The kernel's counters so far."""
         try:
             raw = self.socket.getsockopt(_SOL_PACKET, _STATISTICS, 12)
         except OSError:
@@ -244,22 +244,23 @@ class Ring:
         return Statistics(self._received, self._dropped)
 
     def problem(self) -> str | None:
-        """What the socket complains of since the last look: the interface went down or away."""
+        """The socket's error since the last call, if any: the interface went down or was
+        removed."""
         number = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if number in (errno.ENETDOWN, errno.ENODEV, errno.ENXIO):
             return os.strerror(number)
         return None
 
     def silence(self) -> None:
-        """Get no further packets; those in the ring stay."""
+        """Receive no further packets; those in the ring stay."""
         attach(self.socket, NOTHING)
 
     def close(self) -> None:
-        """Give everything back to the kernel."""
+        """Close the socket."""
         self.socket.close()
 
     def _want_hardware_time(self) -> None:
-        """Let the card stamp all packets, and the ring carry its stamps."""
+        """Make the network card timestamp all packets, and the ring use these timestamps."""
         import fcntl
 
         config = ctypes.create_string_buffer(struct.pack("iii", 0, 0, _STAMP_ALL), 12)
@@ -277,7 +278,7 @@ class Ring:
 
 
 def map_rings(rings: Sequence[Ring]) -> ByteArray:
-    """Put the memory of all rings one behind the other; then packets come."""
+    """Map all rings into one range of memory and begin capturing."""
     library = ctypes.CDLL(None, use_errno=True)
     library.mmap.restype = ctypes.c_void_p
     library.mmap.argtypes = (
@@ -305,7 +306,7 @@ def map_rings(rings: Sequence[Ring]) -> ByteArray:
 
 
 def unmap(memory: ByteArray) -> None:
-    """Let go of the memory of rings; nothing may point into it any more."""
+    """Unmap the memory of rings; arrays over it become invalid."""
     library = ctypes.CDLL(None, use_errno=True)
     library.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
     library.munmap(memory.ctypes.data, len(memory))

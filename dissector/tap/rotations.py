@@ -1,12 +1,11 @@
-"""Rotations of a tap on their way into the lake, in a thread of their own.
+"""Writes the rotations of a tap into its lake, in threads.
 
-The loop hands over blocks of rows and says when a rotation ends; one thread writes, another puts
-what is written safely on disk and installs it, so that the rows of the next rotation do not wait
-for a disk. Between them and the loop is a queue of bounded size. A live tap waits for room in it as
-long as its ring has room, and only while rows are taken out, as where all share one core. When
-nothing moves, or writing fails (a full disk), the rotation is given up as a whole and the next one
-is tried, because packets that are not read in time are lost to the metrics, too. A replay waits
-instead, and ends with the error.
+The loop queues blocks of rows and ends rotations. One thread writes the files; another syncs them
+to disk and installs them, so that the next rotation's rows do not wait for a disk. The queue is
+bounded. If it is full, a live tap waits while its ring has room and the writer makes progress, as
+when all threads share one core. If the writer stalls or fails (a full disk), the whole rotation is
+dropped and the next one is tried, because unread packets would be missing in the metrics as well. A
+replay waits instead, and ends with the error.
 """
 
 import queue
@@ -32,19 +31,19 @@ from dissector.tap.delivery import Delivery
 
 QUEUE_BYTES: Final = 128 << 20
 
-# How long a live tap waits at once, and how much of a rotation's time in all, before it gives up.
+# The longest wait of a live tap at once, and in all as a share of the rotation's time.
 _WAIT_SECONDS: Final = 0.25
 _WAIT_SHARE: Final = 0.5
 _UPKEEP: Final = "old days and small rotations of the lake may stay"
-_UPKEEP_AFTER: Final = 16  # rotations: somebody may read the lake, or they may be large ones
-_UNFINISHED: Final = 2  # rotations that are written and not yet on disk; then writing waits
+_UPKEEP_AFTER: Final = 16  # rotations between two runs of upkeep
+_UNFINISHED: Final = 2  # rotations that are written but not yet synced; then writing waits
 
 
 class Fate(NamedTuple):
-    """What became of a rotation.
+    """The outcome of a rotation.
 
-    packets: it held.
-    problem: why it is not in the lake, or None.
+    packets: their number.
+    problem: why it is not in the lake, None if it is.
     """
 
     capture_id: str
@@ -54,20 +53,20 @@ class Fate(NamedTuple):
 
 
 class _End(NamedTuple):
-    """The rotation is over; is_given_up: rows of it are missing, because the queue was full."""
+    """The end of a rotation; is_given_up: rows are missing because the queue was full."""
 
     packets: int
     is_given_up: bool
 
 
 class _Start(NamedTuple):
-    """A rotation begins."""
+    """The begin of a rotation."""
 
     capture_id: str
 
 
 class _Written(NamedTuple):
-    """A rotation whose rows were all taken.
+    """A rotation whose rows are all written.
 
     landing: None if it could not begin.
     end: None if the tap ended within it.
@@ -82,11 +81,11 @@ class _Written(NamedTuple):
 
 
 class _Upkeep:
-    """Drops old days of a tap's lake and puts rotations of a day together, in a process of its own:
-    reading them back takes a processor for seconds, in which packets would wait.
+    """Deletes old days of a tap's lake and compacts rotations of a day, in a process: reading them
+    uses a processor for seconds, for which packets would wait.
 
     Args:
-        keep_days: how many days stay, None for all.
+        keep_days: days to keep, None for all.
     """
 
     def __init__(self, lake: Path, keep_days: int | None) -> None:
@@ -99,7 +98,7 @@ class _Upkeep:
         self._process: subprocess.Popen[str] | None = None
 
     def after_landing(self) -> str | None:
-        """Begin if there is something to do; what went wrong the last time."""
+        """Start upkeep if it is due; returns the problem of the last run, None if it succeeded."""
         problem = self._ended()
         self._landed += 1
         today = time.time_ns() // NS_PER_DAY
@@ -121,7 +120,7 @@ class _Upkeep:
         return problem
 
     def close(self) -> str | None:
-        """Wait for the end of what runs; what went wrong."""
+        """Wait for a running upkeep; returns its problem."""
         if self._process is not None:
             self._process.wait()
         return self._ended()
@@ -138,17 +137,17 @@ class _Upkeep:
 
 
 class Rotations:
-    """Takes rows, makes captures of them.
+    """Writes rows as captures of the lake, one per rotation.
 
-    landed, lost: how many rotations so far.
-    lost_packets: of those that were given up.
-    problem: why the last one was, None once one was landed again.
-    delivery: what is on disk and waits for the store of the lake.
-    upkeep_problem: why old days stay, or small rotations, None where all went well.
+    landed, lost: number of rotations so far.
+    lost_packets: packets of lost rotations.
+    problem: why the last one was lost, None after one was landed again.
+    delivery: uploads rotations on disk to the store of the lake.
+    upkeep_problem: why upkeep failed, None if it succeeded.
 
     Args:
-        name: of the interface, for ids. may_wait: the loop may be held up by a slow disk.
-        keep_days: days of the lake that stay, None for all.
+        name: of the interface, for ids. may_wait: a slow disk may block the loop.
+        keep_days: days of the lake to keep, None for all.
 
     Raises:
         InputError: a newer program wrote the lake.
@@ -195,23 +194,23 @@ class Rotations:
             thread.start()
 
     def begin_run(self, first_ts_ns: int) -> None:
-        """A run of the tap begins with this packet: rotations are named by it, from number 0."""
+        """Begin a run at this packet's time, which names its rotations, numbered from 0."""
         self._first_ts_ns, self._number = first_ts_ns, 0
 
     @property
     def capture(self) -> str | None:
-        """What the ids of the rotations of this run begin with; None before there is one."""
+        """The prefix of the ids of this run's rotations; None before the run begins."""
         if not self._first_ts_ns:
             return None
         return tap_capture_id(self.name, self._first_ts_ns, 0).rpartition("-")[0]
 
     @property
     def queued_bytes(self) -> int:
-        """Rows that wait to be written."""
+        """Bytes of rows that wait to be written."""
         return self._queued
 
     def write(self, block: TableBlock) -> None:
-        """Take over a block of the running rotation.
+        """Queue a block of the current rotation.
 
         Raises:
             OutputError: an earlier one could not be written, and the loop waits for the lake.
@@ -235,7 +234,7 @@ class Rotations:
         return not self._queued or self._queued + size <= self._limit
 
     def _wait(self, size: int) -> bool:
-        """Wait for room as long as is right; whether there is some then."""
+        """Wait for room in the queue within the limits; whether there is room."""
         if self._may_wait:
             return self._room.wait_for(lambda: self._has_room(size))
         began = time.monotonic()
@@ -247,7 +246,7 @@ class Rotations:
         return has_room
 
     def end(self, packets: int) -> None:
-        """The running rotation is over; one without rows is none."""
+        """End the current rotation; one without rows is not written."""
         if not self._is_open:
             return
         self._items.put(_End(packets, self._is_given_up))
@@ -255,7 +254,7 @@ class Rotations:
         self._number += 1
 
     def fates(self) -> list[Fate]:
-        """What became of rotations since the last call.
+        """The outcomes of rotations since the last call.
 
         Raises:
             OutputError: one could not be landed, and the loop waits for the lake.
@@ -276,7 +275,7 @@ class Rotations:
         return fates
 
     def close(self) -> list[Fate]:
-        """Land what is complete, drop what is not, end the threads."""
+        """Land complete rotations, drop the incomplete one, end the threads."""
         self._items.put(None)
         for thread in self._threads:
             thread.join()
@@ -300,7 +299,7 @@ class Rotations:
                 self._fates.put(Fate(written.capture_id, end.packets, written.rows, problem))
 
     def _write(self, capture_id: str) -> None:
-        """Write one rotation; whatever happens, take all of its items."""
+        """Write one rotation; even after an error, remove all its items from the queue."""
         landing: Landing | None = None
         problem: str | None = None
         rows = 0
@@ -326,7 +325,7 @@ class Rotations:
             self._items.put(None)
 
     def _finish(self, written: _Written) -> str | None:
-        """Install a rotation if it is whole, drop it if not; gives what went wrong."""
+        """Install a complete rotation or drop an incomplete one; returns the problem."""
         problem = written.problem
         if written.landing is None:
             return problem
@@ -346,7 +345,7 @@ class Rotations:
 
 
 def _try_out(lake: Path) -> None:
-    """Open the lake once, so that a wrong folder is said before anything is captured."""
+    """Open the lake once, so that a wrong folder is reported before the capture begins."""
     with Landing(lake, "tap", "c-tap"), adding_lock_if_free(lake) as is_ours:
         if is_ours:
             recover(lake, is_alone=False)

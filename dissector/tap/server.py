@@ -1,12 +1,12 @@
-"""The tap's HTTP server: /metrics for Prometheus, /healthz for whoever watches processes.
+"""The tap's HTTP server: /metrics for Prometheus, /healthz for process supervisors.
 
-One thread waits for all clients at once, one other renders. However many ask, there are these two:
-answers are rendered once for all who asked before it began, clients beyond a number are refused at
-once, and each has so many seconds in all, however slowly it sends or reads.
+One thread serves all clients, another renders. An answer is rendered once for all requests that
+arrived before rendering began; clients above a limit are refused immediately, and each client has a
+time limit, however slowly it sends or reads.
 
-A page of another site that is open in a browser can ask any server that the browser reaches, under
-a name that it makes lead there. So who asks must name the server by an address, by `localhost`, by
-the name of this host, or by a name that the user allows.
+A foreign web page in a browser can reach this server under a name of its own that it makes resolve
+to the server's address (DNS rebinding). So the Host header must name an address, `localhost`, this
+host's name, or a name that the user allows.
 """
 
 import asyncio
@@ -29,19 +29,19 @@ from dissector.tap.health import Health
 from dissector.tap.metrics import TapCollector, TapNumbers
 from dissector.tap.priority import step_back
 
-# An answer may wait, packets may not; but Prometheus gives up after ten seconds, and with 10 a
-# scrape took five of them where the loop needed four fifths of the processor.
+# Answers may wait, packets may not. But Prometheus times out after ten seconds, and with 10 a
+# scrape took five of them when the loop used four fifths of the processor.
 _NICE: Final = 4
 LOOPBACK: Final = "127.0.0.1"
-_WAITING_CLIENTS: Final = 4096  # for the kernel, until they are taken
-REQUEST_SECONDS: Final = 5.0  # for a whole request, from its first byte or none
-ANSWER_SECONDS: Final = 10.0  # for a whole answer to be taken
+_WAITING_CLIENTS: Final = 4096  # backlog of the listening socket
+REQUEST_SECONDS: Final = 5.0  # for a whole request, from the connection on
+ANSWER_SECONDS: Final = 10.0  # until a client has read a whole answer
 _REQUEST_BYTES: Final = 16 << 10
-_PIECE_BYTES: Final = 16 << 10  # of an answer that is held for a client beside the answer itself
+_PIECE_BYTES: Final = 16 << 10  # of an answer in a client's send buffer
 
 
 class _Request(NamedTuple):
-    """What decides an answer; two that are equal get the same."""
+    """The parts of a request that determine the answer; equal requests share it."""
 
     path: str
     query: str
@@ -65,10 +65,10 @@ _METHOD: Final = _plain("405 Method Not Allowed", "GET and HEAD only")
 
 
 def address_of(text: str) -> tuple[str, int]:
-    """Address and port of ADDR:PORT, PORT or [ADDR]:PORT; without an address: loopback.
+    """Parse ADDR:PORT, PORT or [ADDR]:PORT; the default address is loopback.
 
     Raises:
-        UsageError: it is none of them.
+        UsageError: the text is none of these.
     """
     address, _, port = text.rpartition(":")
     if not port.isdecimal() or int(port) > 0xFFFF:
@@ -77,12 +77,12 @@ def address_of(text: str) -> tuple[str, int]:
 
 
 def text_of(address: str, port: int) -> str:
-    """The reverse: address and port as users write them."""
+    """Address and port as text, the reverse of `address_of`."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _bare(host: str) -> str:
-    """A host without its port, brackets and last dot, in small letters."""
+    """A host without port, brackets and final dot, in lower case."""
     name, colon, port = host.strip().lower().rpartition(":")
     if not colon or not port.isdecimal() or (":" in name and not name.endswith("]")):
         name = host.strip().lower()
@@ -90,10 +90,10 @@ def _bare(host: str) -> str:
 
 
 class Hosts:
-    """By which names this server may be asked.
+    """The host names under which this server answers.
 
     Args:
-        address: that it listens on; names: that the user allows beside.
+        address: the listening address; names: further names that the user allows.
     """
 
     def __init__(self, address: str, names: Collection[str] = ()) -> None:
@@ -102,7 +102,7 @@ class Hosts:
         self._names = frozenset(_bare(name) for name in known)
 
     def allow(self, host: str) -> bool:
-        """Whether a Host header names this server. Nobody can make an address lead elsewhere."""
+        """Whether a Host header names this server. Addresses are safe: they are not resolved."""
         name = _bare(host)
         if name in self._names:
             return True
@@ -114,15 +114,15 @@ class Hosts:
 
 
 class Server:
-    """Serves from `start` until `close`, in threads of its own; the address is taken at once.
+    """Serves from `start` until `close`, in threads; the constructor binds the address.
 
-    port: the one that it got (0 asks for any).
+    port: the bound port (0 requests any).
 
     Args:
-        names: by which the server may be asked, beside its address and this host's name.
+        names: allowed host names, besides the address and this host's name.
 
     Raises:
-        OutputError: the address cannot be used.
+        OutputError: the address cannot be bound.
     """
 
     def __init__(
@@ -160,11 +160,11 @@ class Server:
         self._thread = threading.Thread(target=self._run, name="tap-http", daemon=True)
 
     def start(self) -> None:
-        """Answer from now on."""
+        """Start the threads and accept clients."""
         self._thread.start()
 
     def close(self) -> None:
-        """Serve no more."""
+        """Stop serving and end the threads."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._closing.set)
             self._thread.join()
@@ -191,7 +191,7 @@ class Server:
         await asyncio.gather(*left, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One client, from its connection to its end."""
+        """Serve one client connection."""
         self._clients += 1
         try:
             is_head, answer = False, _BUSY
@@ -207,7 +207,7 @@ class Server:
             writer.transport.abort()
 
     async def _answer(self, reader: asyncio.StreamReader) -> tuple[bool, _Answer]:
-        """Whether only the head is wanted, and the answer to a request."""
+        """Read a request; whether it is HEAD, and the answer."""
         try:
             text = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             first, *lines = text.split("\r\n")
@@ -217,7 +217,7 @@ class Server:
         headers = [line.partition(":")[::2] for line in lines if line]
         fields = {name.strip().lower(): value.strip() for name, value in headers}
         hosts = [value for name, value in headers if name.strip().lower() == "host"]
-        # Before 1.1 there was no Host; browsers always send one.
+        # HTTP/1.0 has no Host header; browsers always send one.
         if not version.startswith("HTTP/1.") or (len(hosts) != 1 and version != "HTTP/1.0"):
             return False, _UNREAD
         if not all(self._hosts.allow(host) for host in hosts):
@@ -229,7 +229,7 @@ class Server:
         return method == "HEAD", await self._rendered(_Request(path, query, accept, encoding))
 
     async def _rendered(self, request: _Request) -> _Answer:
-        """The answer, rendered after it was asked for, together with others who want the same."""
+        """The answer, rendered after the request arrived and shared with equal requests."""
         waiting = self._waiting.get(request)
         if waiting is None:
             waiting = self._loop.run_in_executor(self._renderer, self._render, request)
@@ -239,7 +239,7 @@ class Server:
     # -- in the thread that renders
 
     def _render(self, request: _Request) -> _Answer:
-        # Who asks from now on wants newer numbers.
+        # Requests from now on need a new rendering.
         self._loop.call_soon_threadsafe(self._waiting.pop, request, None)
         if request.path == "/metrics":
             return self._render_metrics(request)
@@ -280,7 +280,7 @@ def _misnamed(host: str) -> _Answer:
 
 
 def _open_files() -> int:
-    """How many files the process may have open."""
+    """The limit of open files of this process."""
     with suppress(ImportError):
         import resource
 
@@ -289,7 +289,7 @@ def _open_files() -> int:
 
 
 async def _send(writer: asyncio.StreamWriter, answer: _Answer, is_head: bool) -> None:
-    """Send an answer in pieces, so that little of it is held for a client that is slow."""
+    """Send an answer in pieces, so that a slow client holds little memory."""
     headers = [
         *((name, value) for name, value in answer.headers if name.lower() != "content-length"),
         ("Content-Length", str(len(answer.body))),
@@ -304,6 +304,6 @@ async def _send(writer: asyncio.StreamWriter, answer: _Answer, is_head: bool) ->
         writer.write(answer.body[at : at + _PIECE_BYTES])
         await writer.drain()
     writer.write_eof()
-    # Taken by the client, all of it: what is left when the connection is closed would be lost.
+    # Wait until the client has received everything: closing discards unsent data.
     writer.transport.set_write_buffer_limits(0)
     await writer.drain()

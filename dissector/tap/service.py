@@ -1,7 +1,7 @@
-"""The loop of a tap: pieces of the input through one dissection, their rows to those who listen.
+"""The loop of a tap: feeds batches of packets to a dissection and passes the rows to listeners.
 
-Between two pieces it looks at clocks and signals: a rotation that is due, a part of the input that
-ended, what became of rotations, memory. It knows no interface and no metric; both are handed in.
+Between two batches it handles clocks and signals: due rotations, ended parts of the input, outcomes
+of rotations, memory. It knows neither interfaces nor metrics; the caller passes them in.
 """
 
 import time
@@ -24,20 +24,20 @@ from dissector.tap.memory import MemoryLimit
 from dissector.tap.packet_batches import NEVER_NS, Cuts, PacketBatch, PacketSource, Part
 from dissector.tap.rotations import Fate, Rotations
 
-ROTATE_NS: Final = 60_000_000_000  # default; without a lake it bounds what waits for a rotation
+ROTATE_NS: Final = 60_000_000_000  # default; without a lake it bounds the waiting rows
 
 _DISTRIBUTION: Final = "pulsar-dissector"
 _NS: Final = 1_000_000_000
 _MEMORY_SECONDS: Final = 5.0
-_FATES: Final = 1000  # of the last rotations
+_FATES: Final = 1000  # outcomes of the last rotations that are kept
 
 
 @dataclass(frozen=True)
 class TapSettings:
-    """What the user chose for the loop.
+    """The user's settings for the loop.
 
-    duration_ns: end after so much time, None = never.
-    memory_limit: bytes in use at which open state is given up.
+    duration_ns: run time after which it ends, None for no limit.
+    memory_limit: bytes in use above which open state is discarded.
     """
 
     core: Options
@@ -50,11 +50,11 @@ class TapSettings:
 
 @dataclass
 class Signals:
-    """What signals ask of a tap that runs: flags that the loop looks at between two pieces.
+    """Requests of signals to a running tap: flags that the loop checks between two batches.
 
-    is_end_requested: end with all written.
-    is_rotation_requested: end the running rotation.
-    is_recording_requested: keep the packets of the flight recorder. The loop resets the last two.
+    is_end_requested: write everything and end.
+    is_rotation_requested: end the current rotation.
+    is_recording_requested: write the flight recorder's packets. The loop resets the last two.
     """
 
     is_end_requested: bool = False
@@ -63,24 +63,24 @@ class Signals:
 
 
 class Listener(Protocol):
-    """Takes part in a tap: metrics, a recorder, a view."""
+    """Receives a tap's packets and rows: metrics, a recorder, a view."""
 
     def packets(self, packet_batch: PacketBatch) -> None:
-        """Packets that are about to be dissected."""
+        """Handle packets before they are dissected."""
 
     def rows(self, blocks: Sequence[TableBlock]) -> None:
-        """Rows that closed."""
+        """Handle closed rows."""
 
     def tick(self, now: float) -> None:
-        """Time passed; now: of the monotonic clock, seconds."""
+        """Handle the passing of time. now: monotonic clock, seconds."""
 
 
 class Tap:
-    """One source, its dissection, and who listens.
+    """One source, its dissection, and the listeners.
 
-    account: sums over all that was read.
-    fates: of the last rotations. kernel_dropped: packets so far.
-    signals: what they ask for.
+    account: sums over the whole input.
+    fates: outcomes of the last rotations. kernel_dropped: packets so far.
+    signals: requests of signals.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Tap:
         return self.source.dropped()
 
     def listen(self, listener: Listener) -> None:
-        """Let somebody take part from now on."""
+        """Add a listener."""
         self._listeners.append(listener)
 
     def link_types(self) -> Int64Array:
@@ -133,26 +133,26 @@ class Tap:
         return interfaces.columns.link_type[: max(1, interfaces.count)]
 
     def notice(self, code: str, value: int = NULL, value2: int = NULL) -> None:
-        """Say something about the tap itself in the running rotation."""
+        """Add a notice about the tap itself to the current rotation."""
         self._notices.note(code, value=value, value2=value2)
 
     def open_rows(self) -> list[TableBlock]:
-        """The rows of what is open after all packets so far."""
+        """The rows of objects that are open after all packets so far."""
         self._give_out(self.dissection.settle())
         return self.dissection.open_rows()
 
     def run(self) -> None:
-        """Go on until the input ends, a signal wants it, or the time is over.
+        """Run until the input ends, a signal requests it, or the duration is over.
 
         Raises:
-            InputError: nothing could be read.
+            InputError: no input could be read.
             OutputError: a replay's rotation could not be landed.
         """
         for _ in self.steps():
             pass
 
     def steps(self) -> Iterator[None]:
-        """`run`, with a stop behind each piece of the input, whose rows were given out."""
+        """`run` as a generator that yields after each batch, when its rows were passed on."""
         for event in self.source.packet_batches(self.dissection, self._cuts):
             if isinstance(event, PacketBatch):
                 self._handle(event)
@@ -174,7 +174,7 @@ class Tap:
     # -- inside
 
     def _handle(self, packet_batch: PacketBatch) -> None:
-        """One piece: first the border before it, then its packets."""
+        """Handle one batch: first the cut before it, then its packets."""
         if packet_batch.is_border:
             next_ns = int(packet_batch.packets.ts_ns[0])
             self._rotate()
@@ -195,7 +195,7 @@ class Tap:
         self._give_out(packet_batch.feed(self.dissection))
 
     def _begin(self, first_ns: int) -> None:
-        """The first packet of the run names it and starts the clock of rotations."""
+        """Begin a run at its first packet, which names it and starts the rotation clock."""
         if self.tap_run is not None:
             return
         self.tap_run = f"{self.source.name}-{first_ns}"
@@ -204,7 +204,7 @@ class Tap:
             self._rotations.begin_run(first_ns)
 
     def _between(self) -> None:
-        """What is due between two pieces."""
+        """Handle everything that is due between two batches."""
         now = time.monotonic()
         settings = self.settings
         is_due = self.source.is_live and now - self._rotation_began > settings.rotate_ns / _NS
@@ -225,16 +225,16 @@ class Tap:
             listener.tick(now)
 
     def _dissect_again(self) -> None:
-        """Begin a run with nothing known."""
+        """Begin a new run with an empty dissection."""
         keys = None if self._key_log is None else self._key_log.keys
         self.dissection = Dissection(self.settings.core, keys=keys)
         self.tap_run = None
 
     def _mind_memory(self, limit: MemoryLimit) -> None:
-        """Where a limit was passed, end everything that is open and begin anew.
+        """If the memory limit is exceeded, close everything that is open and begin a new run.
 
-        Every table of the core has its own bound, so that this is rare: it is the promise that a
-        tap of a year keeps. What was open is in the lake as at the end of a capture.
+        This is rare, because every table of the core has a bound; it guarantees that a tap can run
+        for a year. Open rows are written to the lake as at the end of a capture.
         """
         in_use = limit.passed() if self.source.is_live else None
         if in_use is None:
@@ -249,7 +249,7 @@ class Tap:
         limit.begin_anew()
 
     def packet_counts(self) -> tuple[int, dict[str, int]]:
-        """Packets that were used so far, and those that were not, by reason."""
+        """The number of dissected packets, and of ignored packets by reason."""
         counts = self.dissection.packets.counts()
         ignored = dict(self.account.ignored)
         for reason, count in counts.ignored.items():
@@ -257,7 +257,7 @@ class Tap:
         return self.account.packets_tcp + counts.used, ignored
 
     def _keep(self, fates: list[Fate]) -> None:
-        """Note what became of rotations; what was lost is a notice in the next one."""
+        """Record the outcomes of rotations; a loss becomes a notice in the next rotation."""
         self.fates.extend(fates)
         lost = sum(fate.packets for fate in fates if fate.problem is not None)
         rotations = sum(fate.problem is not None for fate in fates)
@@ -265,7 +265,7 @@ class Tap:
             self.notice("queue_dropped", lost, rotations)
 
     def _give_out(self, blocks: list[TableBlock]) -> None:
-        """Rows to the lake and to all who listen."""
+        """Pass rows to the lake and to all listeners."""
         if not blocks:
             return
         for block in blocks:
@@ -277,7 +277,7 @@ class Tap:
             listener.rows(blocks)
 
     def _rotate(self) -> None:
-        """End the running rotation: its notices, its loss statement, its capture."""
+        """End the current rotation: write its notices, its losses and its capture."""
         facts, counts, blocks = self.dissection.rotate()
         if facts is not None and (facts.packets or not self._parts):
             self._parts.append(Part(self.source.part_name, facts, counts))
@@ -288,7 +288,7 @@ class Tap:
         self._give_out([*blocks, self._notices.block()])
         if self._parts and (self._rotation_packets or self._rotation_rows or dropped):
             self._give_out([self._file_block(dropped)])
-            # Of a file whose link type is not read there is nothing to land.
+            # A file with an unsupported link type has nothing to land.
             is_nothing = self.account.is_unreadable and not self.source.is_live
             if self._rotations is not None and not is_nothing:
                 self._rotations.end(self._rotation_packets)

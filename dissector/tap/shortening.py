@@ -1,15 +1,15 @@
-"""Names of topics for a narrow column: shortened where they are alike, never to the same text."""
+"""Shortens topic names for a narrow column; different names stay different."""
 
 from collections.abc import Sequence
 from typing import Final
 
 ELLIPSIS: Final = "…"
-# How much of a name's beginning stays, as a part of the room; the end tells topics apart, mostly.
+# The share of the width for a name's beginning; mostly the end distinguishes topics.
 _HEADS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def common_folder(names: Sequence[str]) -> str:
-    """What all names begin with, up to a slash: persistent://public/default/. Of one name it is
+    """The common prefix of all names up to a slash: persistent://public/default/. For a single name
     all but its last part."""
     folders = [name.split("/")[:-1] for name in names if "/" in name]
     shared = []
@@ -21,7 +21,7 @@ def common_folder(names: Sequence[str]) -> str:
 
 
 def shortened(names: Sequence[str], width: int) -> list[str]:
-    """The names, none longer than a width, different ones different.
+    """The names shortened to a width; different names stay different.
 
     Args:
         width: characters, at least 8.
@@ -32,7 +32,7 @@ def shortened(names: Sequence[str], width: int) -> list[str]:
         names_cut = [_cut(name, width, head) for name in names]
         if len(set(names_cut)) == len(set(names)):
             return names_cut
-    # They differ somewhere in the middle alone: a number tells them apart.
+    # Names that differ only in the middle get a number.
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names), 1)}
     return [
         name if len(name) <= width else f"{_cut(name, width - len(mark), 0)}{mark}"

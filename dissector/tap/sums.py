@@ -1,8 +1,8 @@
-"""The numbers of a report while they grow: counted over windows of rows, added up.
+"""Running totals of a tap: aggregations over windows of rows, added up.
 
-Each metric is a tally of `queries/live` (or of `queries/tallies`), some of the keys that its header
-declares as labels, and a sum. What goes over from one window into the next are balances of
-permits (`balances`) and what is known of the clocks of clients (`clocks`).
+Each metric is an aggregation of `queries/live` (or `queries/tallies`): some of its keys are labels,
+one of its sums is the value. Only permit balances (`balances`) and offsets of client clocks
+(`clocks`) are carried from one window into the next.
 """
 
 import threading
@@ -30,14 +30,14 @@ _MORE: Final = {
     "unnamed_producers": "SELECT * FROM late_producers",
     **WITH_CARRIED,
 }
-# The table of which there must be rows, by tally.
+# The table that must have rows, by aggregation.
 _READS: Final = {
     "counted_frames": "frames", "counted_exchanges": "exchanges", "application": "exchanges",
     "counted_deliveries": "deliveries", "counted_acks": "acks", "connections": "connections",
     "notices": "notices",
 }  # fmt: skip
-# One query reads `permit_sums`, and few columns of it; several read what is published.
-_MADE_ANEW: Final = {
+# Whether a view is materialized: `permit_sums` is read once, in few columns; others several times.
+_IS_MATERIALIZED: Final = {
     "permit_sums": False, "publishes": True, "publish_distances": True, "unnamed_producers": False,
 }  # fmt: skip
 _OF_PERMITS: Final = ("permits", "consumers")
@@ -47,11 +47,11 @@ Cells = tuple[Any, ...]
 
 
 class Series(NamedTuple):
-    """Where the numbers of a metric are from.
+    """The source of a metric.
 
-    labels: keys of the tally by the names that the metric has for them.
-    sums: of the tally, added.
-    where, unless: keys and values that rows have, or do not have.
+    labels: keys of the aggregation, by label name.
+    sums: columns that are added.
+    where, unless: values of keys that rows must have, or must not have.
     """
 
     name: str
@@ -62,48 +62,48 @@ class Series(NamedTuple):
     unless: tuple[tuple[str, object], ...] = ()
 
 
-def _of(*keys: str, **renamed: str) -> dict[str, str]:
+def _keys(*keys: str, **renamed: str) -> dict[str, str]:
     return {**{key: key for key in keys}, **renamed}
 
 
 _SENT: Final = (("is_publish", True),)
 _CHECKED: Final = (("checksum", None),)
 SERIES: Final = (
-    Series("frames", "counted_frames", _of("direction", "command"), ("frames",)),
-    Series("frame_bytes", "counted_frames", _of("direction"), ("frame_bytes",)),
-    Series("damaged", "counted_frames", _of("status"), ("frames",),
+    Series("frames", "counted_frames", _keys("direction", "command"), ("frames",)),
+    Series("frame_bytes", "counted_frames", _keys("direction"), ("frame_bytes",)),
+    Series("damaged", "counted_frames", _keys("status"), ("frames",),
            unless=(("status", "complete"),)),
-    Series("checksums", "counted_frames", _of("direction", verdict="checksum"), ("frames",),
+    Series("checksums", "counted_frames", _keys("direction", verdict="checksum"), ("frames",),
            unless=_CHECKED),
-    Series("mismatches", "counted_frames", _of("topic", "direction"), ("frames",),
+    Series("mismatches", "counted_frames", _keys("topic", "direction"), ("frames",),
            where=(("checksum", "mismatch"),)),
-    Series("redelivered_frames", "counted_frames", _of(*_PLACE), ("frames",),
+    Series("redelivered_frames", "counted_frames", _keys(*_PLACE), ("frames",),
            where=(("is_repeated", True),)),
-    Series("sends", "counted_exchanges", _of("topic", "outcome"), ("exchanges",), where=_SENT),
-    Series("send_messages", "counted_exchanges", _of("topic"), ("messages",), where=_SENT),
-    Series("send_bytes", "counted_exchanges", _of("topic"), ("request_bytes",), where=_SENT),
-    Series("resent", "counted_exchanges", _of("topic"), ("resent",), where=_SENT),
-    Series("requests", "counted_exchanges", _of("outcome", command="request_command"),
+    Series("sends", "counted_exchanges", _keys("topic", "outcome"), ("exchanges",), where=_SENT),
+    Series("send_messages", "counted_exchanges", _keys("topic"), ("messages",), where=_SENT),
+    Series("send_bytes", "counted_exchanges", _keys("topic"), ("request_bytes",), where=_SENT),
+    Series("resent", "counted_exchanges", _keys("topic"), ("resent",), where=_SENT),
+    Series("requests", "counted_exchanges", _keys("outcome", command="request_command"),
            ("exchanges",), unless=_SENT),
-    Series("errors", "counted_exchanges", _of("error_code", command="request_command"),
+    Series("errors", "counted_exchanges", _keys("error_code", command="request_command"),
            ("exchanges",), where=(("is_refused", True),)),
-    Series("deliveries", "counted_deliveries", _of(*_PLACE), ("deliveries",)),
-    Series("redeliveries", "counted_deliveries", _of(*_PLACE, cause="redelivery_cause"),
+    Series("deliveries", "counted_deliveries", _keys(*_PLACE), ("deliveries",)),
+    Series("redeliveries", "counted_deliveries", _keys(*_PLACE, cause="redelivery_cause"),
            ("deliveries",), where=(("is_redelivered", True),)),
-    Series("acks", "counted_acks", _of(*_PLACE, "action"), ("ids",)),
-    Series("connections", "connections", _of("protocol", "ended"), ("connections",)),
+    Series("acks", "counted_acks", _keys(*_PLACE, "action"), ("ids",)),
+    Series("connections", "connections", _keys("protocol", "ended"), ("connections",)),
     Series("gaps", "connections", {}, ("gaps",)),
     Series("gap_bytes", "connections", {}, ("gap_bytes",)),
     Series("retransmitted", "connections", {}, ("retransmitted_packets",)),
-    Series("notices", "notices", _of("code", "severity"), ("notices",)),
+    Series("notices", "notices", _keys("code", "severity"), ("notices",)),
 )  # fmt: skip
-# Durations by bucket: how many, their sum, the least and the greatest.
+# Durations by bucket: the columns of count, sum, minimum and maximum.
 DURATIONS: Final = (
-    Series("send_latency", "counted_exchanges", _of("topic", "outcome"),
+    Series("send_latency", "counted_exchanges", _keys("topic", "outcome"),
            ("exchanges", "latency_ns", "latency_ns_min", "latency_ns_max"), where=_SENT),
-    Series("application", "application", _of("topic"),
+    Series("application", "application", _keys("topic"),
            ("confirmed", "application_ns", "application_ns_min", "application_ns_max")),
-    Series("publish_to_delivery", "counted_deliveries", _of(*_PLACE),
+    Series("publish_to_delivery", "counted_deliveries", _keys(*_PLACE),
            ("deliveries", "publish_to_delivery_ns", "publish_to_delivery_ns_min",
             "publish_to_delivery_ns_max")),
 )  # fmt: skip
@@ -111,12 +111,12 @@ DURATIONS: Final = (
 
 @cache
 def _queries() -> Mapping[str, str]:
-    """What windows are asked, by tally: the sums that somebody wants, by the keys of these."""
+    """The SQL per aggregation, with only the keys and sums that a series uses."""
     known = {**catalogue(), **catalogue("live")}
-    return {name: _asking(known[name]) for name in _READS}
+    return {name: _sql_of(known[name]) for name in _READS}
 
 
-def _asking(query: Query) -> str:
+def _sql_of(query: Query) -> str:
     names = {"bucket"}
     for each in (*SERIES, *DURATIONS):
         if each.tally == query.name:
@@ -127,26 +127,26 @@ def _asking(query: Query) -> str:
 
 
 def _views(texts: Sequence[str]) -> list[SharedView]:
-    """The views that queries need, each made once."""
+    """The views that the queries read, adapted to windows."""
     views = []
     for view in used_views("\n".join(texts)):
         if view.name in _MORE:
             view = view._replace(query=_MORE[view.name].format(view.query))
-        if view.name in _MADE_ANEW:
-            view = view._replace(is_materialized=_MADE_ANEW[view.name])
+        if view.name in _IS_MATERIALIZED:
+            view = view._replace(is_materialized=_IS_MATERIALIZED[view.name])
         views.append(view)
     return views
 
 
 class Sums:
-    """Takes windows.
+    """Adds up windows.
 
-    counts, durations: by name, over SERIES and DURATIONS.
-    problem: why numbers of a window are missing, None if none are.
-    lock: to be held while they are read.
+    counts, durations: by name, for SERIES and DURATIONS.
+    problem: why a window's numbers are missing, None if none are.
+    lock: a reader of the numbers must hold it.
 
     Args:
-        is_of_permits: nobody asks for anything but balances.
+        is_of_permits: compute only balances.
     """
 
     def __init__(self, max_series: int = MAX_SERIES, is_of_permits: bool = False) -> None:
@@ -167,21 +167,21 @@ class Sums:
 
     @property
     def columns(self) -> Columns:
-        """By table."""
+        """The columns that the queries read, by table."""
         return self._columns
 
     def all_counts(self) -> Iterator[tuple[str, Counts]]:
-        """Everything that has labels, by name; for what the bound left out."""
+        """All counts with labels, by name, to report what exceeded the bound."""
         yield from self.counts.items()
         yield from ((name, each.sums) for name, each in self.durations.items())
         yield "permits", self.balances.granted
 
     def plain(self, name: str) -> int:
-        """A sum that has no labels."""
+        """The value of a count without labels."""
         return self.counts[name].values.get((), 0)
 
     def take(self, window: Window, rows: Rows) -> None:
-        """Add a window up."""
+        """Add a window to the totals."""
         db, is_new = self._db, self._db is None
         if db is None:
             db = self._db = DuckdbEngine(threads=1, memory=_MEMORY)
@@ -216,7 +216,7 @@ class Sums:
                 self.balances.forget()
 
     def fail(self, window: Window, error: Exception) -> None:
-        """The numbers of a window are missing."""
+        """Record that a window's numbers are missing."""
         self.problem = f"numbers of a window are missing: {type(error).__name__}: {error}"
 
     # -- inside
@@ -237,7 +237,7 @@ class Sums:
 def _rows_of(
     series: Series, tables: Mapping[str, Columnar], names: Sequence[str]
 ) -> Iterator[tuple[Cells, Cells]]:
-    """Of the rows of its tally that it counts, the keys that are labels, and other columns."""
+    """For each counted row of the series' aggregation: its labels, and the columns `names`."""
     if (columns := tables.get(series.tally)) is None:
         return
     labels, conditions = [*series.labels.values()], (*series.where, *series.unless)

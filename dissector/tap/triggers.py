@@ -1,6 +1,6 @@
-"""What makes the flight recorder keep packets: findings in rows, each with its place and a reason.
+"""Detects triggers of the flight recorder in rows, each with a reason and its packets.
 
-A trigger's text says what an operator needs to find the place in the lake: connection and frame.
+A trigger's text has the connection and the frame, by which an operator finds it in the lake.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,10 +29,10 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 class Trigger(NamedTuple):
-    """Something worth keeping packets for.
+    """An event whose packets are recorded.
 
-    connection_id: -1 = of all.
-    first_ns, last_ns: time that it spans.
+    connection_id: -1 for all connections.
+    first_ns, last_ns: its range of time.
     packet: number of the packet that shows it, or NULL.
     """
 
@@ -45,15 +45,15 @@ class Trigger(NamedTuple):
 
 
 def of_signal(now_ns: int) -> Trigger:
-    """Somebody asked for everything in memory."""
+    """The trigger of a signal: all buffered packets."""
     return Trigger(SIGNAL, "asked for by a signal: all packets in memory", -1, 0, now_ns)
 
 
 class Triggers:
-    """Finds triggers in blocks of rows.
+    """Detects triggers in blocks of rows.
 
     Args:
-        names: out of NAMES. latency_ns: sends slower than this one.
+        names: of the triggers, from NAMES. latency_ns: threshold of slow sends.
     """
 
     def __init__(self, names: Sequence[str] = NAMES, latency_ns: int = LATENCY_NS) -> None:
@@ -66,7 +66,7 @@ class Triggers:
         self.wants_stalls = STALL in self._names
 
     def of(self, block: TableBlock) -> Iterator[Trigger]:
-        """The triggers in a block of any table."""
+        """Yield the triggers in a block of any table."""
         if not block.rows:
             return
         if block.table == "frames" and CHECKSUM in self._names:
@@ -75,8 +75,8 @@ class Triggers:
             yield from self._exchanges(block)
 
     def may_end_stall(self, block: TableBlock) -> bool:
-        """Whether a block has a grant that lifts a balance above nothing: the balances of windows
-        say how long it had been so."""
+        """Whether a block has a grant that raises a balance above 0; the duration of the stall is
+        then in the balances of windows."""
         if not self.wants_stalls or block.table != "permits":
             return False
         available = numbers_of(block, "available_after")
@@ -105,7 +105,7 @@ class Triggers:
 
 
 def of_stall(stall: Stall) -> Trigger:
-    """A consumer had no permits for long."""
+    """The trigger of a consumer's stall."""
     first_ns = stall.start_us * _NS_PER_US
     text = (
         f"no permits for {stall.duration_us / 1e6:.3f} s: connection {stall.connection_id},"
@@ -116,16 +116,16 @@ def of_stall(stall: Stall) -> Trigger:
 
 
 def is_text(block: TableBlock, name: str, text: str) -> BoolArray:
-    """Where a text column has a value."""
+    """The rows in which a text column has this value: bool[rows]."""
     codes, names = _codes(block, name)
-    # The last place is that of null, whose code is -1.
+    # The last element stands for null, whose code is -1.
     is_wanted = np.array([plain_text(name) == text for name in names] + [False])
     is_row_wanted: BoolArray = is_wanted[codes]
     return is_row_wanted
 
 
 def _codes(block: TableBlock, name: str) -> tuple[Int64Array, Sequence[bytes] | Sequence[str]]:
-    """A text column as codes, -1 where it is null, and the texts."""
+    """The codes of a text column, -1 for null, and its texts."""
     values = block.columns.get(name)
     if values is None:
         return np.full(block.rows, -1, np.int64), ()
@@ -138,7 +138,7 @@ def _cells(block: TableBlock, row: int, *names: str) -> list[int]:
 
 
 def _of_exchange(block: TableBlock, row: int, reason: str, code: str = "") -> Trigger:
-    """A trigger of a request and its answer."""
+    """The trigger of a request and its answer."""
     connection, request, response, first_ns, last_ns, latency_ns = _cells(
         block, row, "connection_id", "request_frame_no", "response_frame_no", "request_first_ns",
         "response_last_ns", "latency_ns",

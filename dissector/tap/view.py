@@ -1,4 +1,4 @@
-"""The terminal's view of a tap: the busiest topics, refreshed in place; elsewhere now and then."""
+"""The view of a tap: the busiest topics, refreshed in place on a terminal, else printed."""
 
 import sys
 import textwrap
@@ -24,25 +24,25 @@ from dissector.tap.view_columns import COLUMNS, TOPIC, Column, TopicLine
 
 SHOWN: Final = 15  # topics
 EVERY_SECONDS: Final = 1.0
-PLAIN_EVERY_SECONDS: Final = 10.0  # where lines are kept
+PLAIN_EVERY_SECONDS: Final = 10.0  # if the output is no terminal
 
-_ERRORS: Final = 3  # codes of refusals that are named
-_LEAST_NAME: Final = 16  # characters of a topic, on however narrow a terminal
+_ERRORS: Final = 3  # most error codes that are listed
+_LEAST_NAME: Final = 16  # least characters of a topic, even on a narrow terminal
 
 
 class Shown(NamedTuple):
-    """What the user wants to see. columns: in this order; order: the column that sorts."""
+    """The user's choice of columns, in display order. order: the column to sort by."""
 
     columns: Sequence[Column] = tuple(COLUMNS.values())
     order: str = "rate"
 
 
 class TapView:
-    """A listener that shows what `health` sums up.
+    """A listener that shows the sums of `health`.
 
     Args:
-        escape: makes text from the wire safe to print. stream: a terminal gets a table that
-            changes in place, anything else one now and then. incidents: findings.
+        escape: makes text from the wire safe to print. stream: on a terminal the table is refreshed
+            in place, else it is printed periodically. incidents: findings.
     """
 
     def __init__(
@@ -69,13 +69,13 @@ class TapView:
         self._began = self._before_at = time.monotonic()
 
     def packets(self, packet_batch: PacketBatch) -> None:
-        """Nothing is asked of packets."""
+        """Ignore packets."""
 
     def rows(self, blocks: Sequence[TableBlock]) -> None:
-        """Rows are added up by the window."""
+        """Ignore rows: `Sums` adds them up by the window."""
 
     def tick(self, now: float) -> None:
-        """Show again, if it is time."""
+        """Refresh the view if the interval has passed."""
         if now < self._next:
             return
         self._next = now + self._every
@@ -83,7 +83,7 @@ class TapView:
         self._show(self.lines(now))
 
     def say(self, line: str) -> bool:
-        """Print a line above the table, if there is a terminal with one."""
+        """Print a line above the table; False if the output is no terminal with a table."""
         if self._live is None or not self._live.is_started:
             return False
         self._console.print(Text(line))
@@ -97,7 +97,7 @@ class TapView:
             self._live.stop()
 
     def lines(self, now: float) -> list[TopicLine]:
-        """The first topics in the order that the user wants, then by sends."""
+        """The first topics in the user's order, then by sends."""
         sums = self._health.sums
         with sums.lock:
             outcomes: dict[str, dict[str, int]] = {}
@@ -131,7 +131,7 @@ class TapView:
         return self.in_order(lines)[:SHOWN]
 
     def in_order(self, lines: Sequence[TopicLine]) -> list[TopicLine]:
-        """Lines in the order that the user wants, then by how busy they are."""
+        """Lines in the user's order, then by activity."""
         if self._shown.order == TOPIC:
             return sorted(lines, key=lambda line: line.topic)
         size = COLUMNS[self._shown.order].size
@@ -151,7 +151,7 @@ class TapView:
             self._print(lines)
 
     def _summary(self) -> list[str]:
-        """How long we watch, what was lost, and what goes wrong, whichever topic it is of."""
+        """The lines above the table: run time, losses and problems over all topics."""
         health = self._health
         losses = health.losses
         state = "complete" if health.is_complete else "INCOMPLETE"
@@ -174,7 +174,7 @@ class TapView:
         ]
 
     def _legend(self, columns: Sequence[Column]) -> str:
-        """What the columns are, and which one sorts."""
+        """The line that explains the columns and the sort order."""
         meanings = "; ".join(f"{each.head}: {each.meaning}" for each in columns)
         order = self._shown.order
         head = order if order == TOPIC else COLUMNS[order].head
@@ -187,7 +187,7 @@ class TapView:
     def _draw(self, lines: Sequence[TopicLine]) -> None:
         folder = common_folder([line.topic for line in lines])
         columns = [*self._shown.columns]
-        # Where a terminal is too narrow for names, less is told.
+        # A terminal that is too narrow gets fewer columns.
         while len(columns) > 1 and self._room(columns, lines) < _LEAST_NAME:
             columns.pop()
         table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold")
@@ -209,11 +209,11 @@ class TapView:
         )
 
     def _room(self, columns: Sequence[Column], lines: Sequence[TopicLine]) -> int:
-        """How many characters some columns, with a gap behind each, leave for names of topics."""
+        """The width that columns, with a gap after each, leave for topic names."""
         return self._console.width - sum(_width(column, lines) + 1 for column in columns)
 
     def _print(self, lines: Sequence[TopicLine]) -> None:
-        """A table that a pipe or a file keeps, names whole; once with what its columns mean."""
+        """Print the table to a pipe or file, with full names; the first time with its legend."""
         columns = self._shown.columns
         if not self._has_legend:
             self._has_legend = True
@@ -249,7 +249,7 @@ def _largest(entry: tuple[str, int]) -> tuple[int, str]:
 
 
 def times_of(sums: Sums, name: str, *key: str) -> Row:
-    """Durations in ms as the report has them."""
+    """Durations in ms, in the form of the report."""
     times = sums.durations[name]
     return durations(
         times.buckets.get(key, {}), times.sums.values.get(key, 0), times.least.get(key),

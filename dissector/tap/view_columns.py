@@ -1,4 +1,4 @@
-"""The columns of a tap's view: what each shows of a topic, in words and as a number."""
+"""The columns of a tap's view: for a topic each has a text and a sort value."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -10,16 +10,16 @@ TOPIC: Final = "topic"  # the last column, always
 
 
 class TopicLine(NamedTuple):
-    """One topic.
+    """The numbers of one topic.
 
-    rate: sends a second lately.
-    refused: sends.
-    unanswered: sends without an answer of any kind.
-    latency, application: as the report has them (`numbers.durations`), of sends that were
-        confirmed; empty where there were none.
-    permits: available to its consumers, empty: consumers without any now, None where no balance is
+    rate: recent sends per second.
+    refused: refused sends.
+    unanswered: sends without any answer.
+    latency, application: durations of confirmed sends in the form of the report
+        (`numbers.durations`); empty if there are none.
+    permits: available to its consumers, empty: consumers without permits now; None if no balance is
         known.
-    redelivered: deliveries.
+    redelivered: redeliveries.
     """
 
     topic: str
@@ -35,7 +35,7 @@ class TopicLine(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column: its heading, what it means, its cell, and the number that lines are sorted by."""
+    """A column: its heading, its legend, its cell text and its sort value."""
 
     head: str
     meaning: str
@@ -51,7 +51,7 @@ def _counted(head: str, meaning: str, size: Callable[[TopicLine], int | None]) -
     return Column(head, meaning, cell, size)
 
 
-# By the names that options have for them, in the order in which they are shown.
+# By option name, in display order.
 COLUMNS: Final = {
     "rate": Column(
         "sends/s", "lately", lambda line: f"{line.rate:,.1f}", lambda line: line.rate

@@ -1,4 +1,4 @@
-"""Rows of windows as tables that queries read: one conversion for tallies and rules."""
+"""Converts rows of windows to Arrow tables, once for aggregations and rules."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,14 +22,14 @@ Rows = dict[str, pa.Table]
 Columns = Mapping[str, Sequence[str]]
 
 _FILES: Final = "capture_files"
-_ROWS: Final = 8192  # that are gathered in one place
+_ROWS: Final = 8192  # rows that are gathered in one buffer
 _SOURCE: Final = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)")
-_PASSES_ON: Final = re.compile(r"\.\*|SELECT\s+\*")  # whatever columns its source has
+_PASSES_ON: Final = re.compile(r"\.\*|SELECT\s+\*")  # the view has all columns of its source
 
 
 def columns_of(texts: Iterable[str], views: Iterable[SharedView]) -> dict[str, tuple[str, ...]]:
-    """The columns that queries may read, by table: those that a query names which reads the table,
-    by itself or through views that pass all columns on.
+    """The columns that queries may read, by table: all that are named by a query which reads the
+    table, directly or through views that pass all columns on.
 
     Args:
         texts: queries, or names of tables.
@@ -51,7 +51,8 @@ def columns_of(texts: Iterable[str], views: Iterable[SharedView]) -> dict[str, t
 
 
 def _tables_of(text: str, between: Mapping[str, str]) -> set[str]:
-    """The tables whose columns a query may name, or whose name it is. between: queries of views."""
+    """The tables whose columns a text may name, or that it is the name of. between: view
+    queries."""
     waiting, seen = [text, *_SOURCE.findall(text)], set[str]()
     while waiting:
         name = waiting.pop()
@@ -64,8 +65,8 @@ def _tables_of(text: str, between: Mapping[str, str]) -> set[str]:
 
 
 def name_tables(db: DuckdbEngine, run: str, last_ns: int, rows: Rows, columns: Columns) -> None:
-    """Name tables of a window, which are read where they lie, and what queries of captures read
-    beside them. last_ns: when the window ends."""
+    """Register the tables of a window without copies, and the other tables that queries of captures
+    read. last_ns: the end of the window."""
     end = small_table([(last_ns, run)], last_ts_ns=NUMBER, capture=TEXT)
     db.lend("wanted", small_table([(run,)], capture=TEXT))
     db.lend("units", small_table([(run, run)], capture=TEXT, unit=TEXT))
@@ -76,7 +77,7 @@ def name_tables(db: DuckdbEngine, run: str, last_ns: int, rows: Rows, columns: C
 
 
 def name_views(db: DuckdbEngine, columns: Columns) -> None:
-    """Name the views of tables over what `name_tables` named."""
+    """Create the views over the tables of `name_tables`."""
     for name, query in table_views(has_others=False):
         if NAMED_TWICE.get(name, name) in columns or name == "moved":
             db.view(name, query)
@@ -88,9 +89,9 @@ def _nothing(table: str, names: Sequence[str]) -> pa.Table:
 
 
 class Gathering:
-    """Rows on their way to tables of some columns, under one capture.
+    """Gathers rows into tables of some columns, under one capture.
 
-    size: bytes that those columns had in blocks. is_empty: whether no row came.
+    size: bytes of these columns in the blocks. is_empty: whether there are no rows.
     """
 
     def __init__(self, columns: Columns) -> None:
@@ -100,11 +101,11 @@ class Gathering:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no row came."""
+        """Whether there are no rows."""
         return not self._builders
 
     def add(self, block: TableBlock) -> None:
-        """Copy what somebody reads of a block; of a part of a matrix all would be kept with it."""
+        """Copy the needed columns of a block; a view of a matrix would keep all of it in memory."""
         names = self._columns.get(block.table)
         if names is None or not block.rows:
             return
@@ -122,7 +123,7 @@ class Gathering:
         self.size += block_bytes(mine)
 
     def tables(self, run: str) -> Rows:
-        """The rows so far, which are gone from here."""
+        """Return the rows so far and clear them."""
         tables = {}
         while self._builders:
             table, builders = self._builders.popitem()
@@ -133,7 +134,7 @@ class Gathering:
 
 
 def as_tables(blocks: Iterable[TableBlock], run: str, columns: Columns) -> Rows:
-    """Blocks as tables of some columns, under one capture."""
+    """Convert blocks to tables of some columns, under one capture."""
     gathering = Gathering(columns)
     for block in blocks:
         gathering.add(block)
@@ -141,13 +142,13 @@ def as_tables(blocks: Iterable[TableBlock], run: str, columns: Columns) -> Rows:
 
 
 def _all_of(text: str, rows: int) -> pa.DictionaryArray:
-    """A column of one text; not from an array of numpy, for which pyarrow imports pandas first."""
+    """A column with one text in all rows, without numpy, for which pyarrow imports pandas."""
     codes = pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(np.zeros(rows, np.int32))])
     return pa.DictionaryArray.from_arrays(codes, text_array([text]))
 
 
 def joined(several: Sequence[Rows]) -> Rows:
-    """The rows of all."""
+    """The concatenated tables."""
     return {
         name: pa.concat_tables([each[name] for each in several if name in each])
         for name in dict.fromkeys(name for each in several for name in each)

@@ -1,9 +1,9 @@
-"""Windows of what a tap sees: rows that closed, as tables, for those who count and those who judge.
+"""Windows of a tap's closed rows, as tables for the totals and the rules.
 
-The loop hands blocks over and goes on. A thread makes tables of them, once for all who take them.
-A window ends when somebody asks for newer numbers, when a minute is over, or when it is full. While
-the thread is busy, rows gather in the next one: under load windows get larger, up to twice as
-large, and none is passed over. The loop waits only where two are full already.
+The loop queues blocks. A thread converts them to tables, once for all takers. A window ends when
+newer numbers are requested, after a minute, or when it is full. While the thread is busy, rows
+gather in the next window: under load windows grow to twice the size, but none is skipped. The loop
+waits only if two windows are full.
 """
 
 import queue
@@ -19,24 +19,24 @@ from dissector.tap.priority import step_back
 from dissector.tap.service import Tap
 from dissector.tap.window_tables import Columns, Gathering, Rows
 
-WINDOW_NS: Final = 60_000_000_000  # when rules are asked again, at the latest
+WINDOW_NS: Final = 60_000_000_000  # longest time between two runs of the rules
 _NS: Final = 1e9
 _NICE: Final = 4
-_WINDOWS: Final = 4  # so many small ones hold the bytes that are judged at once
-_PATIENCE_SECONDS: Final = 0.4  # of who asks for newer numbers; who asks next has them
+_WINDOWS: Final = 4  # a window has this part of the bytes that are judged at once
+_PATIENCE_SECONDS: Final = 0.4  # longest wait of a request for newer numbers
 
 
 class Window(NamedTuple):
-    """What closed in it.
+    """The rows that closed in a range of time.
 
     run: of the tap.
-    closed: None when it was given as tables.
+    closed: its blocks, None after their conversion.
     size: bytes.
     last_ns: time of the last packet so far.
-    repeated: connections whose facts are another one's.
-    open_rows: what was open at its end, None where rules are not asked.
-    is_end: the run is over.
-    ticket: of the last one who asked for it.
+    repeated: connections that another one repeats (twins).
+    open_rows: rows of objects open at its end, None if rules do not run.
+    is_end: the run ends with it.
+    ticket: number of the last request for it.
     """
 
     run: str
@@ -50,36 +50,36 @@ class Window(NamedTuple):
 
 
 class Taker(Protocol):
-    """Takes windows, in the thread. columns: that it reads, by table."""
+    """Receives windows, in the thread. columns: the columns that it reads, by table."""
 
     @property
     def columns(self) -> Columns:
-        """By table."""
+        """The columns that it reads, by table."""
 
     def take(self, window: Window, rows: Rows) -> None:
-        """The rows that closed in a window, as tables."""
+        """Handle a window; rows: its closed rows as tables."""
 
     def fail(self, window: Window, error: Exception) -> None:
-        """There are no tables of a window."""
+        """Handle a window whose conversion failed."""
 
 
 class Judges(Taker, Protocol):
-    """Takes windows and is asked about them now and then."""
+    """Receives windows and judges them at intervals."""
 
     def is_free(self, now: float) -> bool:
-        """Whether it can be asked."""
+        """Whether a judgement can start."""
 
     def expect(self) -> None:
-        """A window with what is open is on its way."""
+        """Announce a window with open rows."""
 
 
 class Windows:
-    """A listener that gives windows to takers.
+    """A listener that gathers rows into windows and passes these to takers.
 
     Args:
-        may_wait: the loop may be held up, so that rules are asked whenever their time is over.
-        judges: of the takers, the one that is asked about what is open.
-        window_bytes: of rows after which it is asked.
+        may_wait: the loop may be blocked, so that rules run in every interval.
+        judges: the taker that needs open rows.
+        window_bytes: size of rows after which it runs.
     """
 
     def __init__(
@@ -116,21 +116,21 @@ class Windows:
         self._thread.start()
 
     def packets(self, packet_batch: PacketBatch) -> None:
-        """Note the time."""
+        """Record the time of the last packet."""
         if not self._first_ns:
             self._first_ns = int(packet_batch.packets.ts_ns[0])
             self._began = time.monotonic()
         self._last_ns = max(self._last_ns, int(packet_batch.packets.ts_ns[packet_batch.rows - 1]))
 
     def rows(self, blocks: Sequence[TableBlock]) -> None:
-        """Keep what somebody reads of them."""
+        """Keep the blocks that a taker reads."""
         for block in blocks:
             if block.table != "capture_files":
                 self._closed.add(block)
         self._run = self._tap.tap_run
 
     def tick(self, now: float) -> None:
-        """End a window that somebody waits for, that is full, or whose run ended."""
+        """End a window that was requested, that is full, or whose run ended."""
         if self._run is not None and self._run != self._tap.tap_run:
             self._end(tuple, is_end=True)
         elif self._is_due(now):
@@ -142,7 +142,7 @@ class Windows:
             self._end(None)
 
     def _is_due(self, now: float) -> bool:
-        """Whether rules are to be asked."""
+        """Whether the rules must run."""
         judges = self._judges
         if judges is None or not self._first_ns or self._run is None:
             return False
@@ -154,24 +154,24 @@ class Windows:
         return is_over and (self._may_wait or judges.is_free(now))
 
     def ask(self) -> int:
-        """Let the running window end soon; gives what `refresh` waits for."""
+        """Request the end of the current window; returns the ticket that `refresh` waits for."""
         with self._changed:
             self._asked += 1
             return self._asked
 
     def refresh(self) -> None:
-        """Wait until all rows so far are counted, or too long. From any thread but the loop's."""
+        """Wait until all rows so far are counted, or for a timeout. Not for the loop's thread."""
         ticket = self.ask()
         with self._changed:
             self._changed.wait_for(lambda: self._is_over or self._done >= ticket, _PATIENCE_SECONDS)
 
     def flush(self) -> None:
-        """Have all rows so far counted. By the loop."""
+        """Count all rows so far. For the loop's thread."""
         self._end(None)
         self._waiting.join()
 
     def close(self) -> None:
-        """Give the last window, in which everything is closed."""
+        """Pass on the last window, in which everything is closed."""
         self._end(tuple, is_end=True)
         self._waiting.put(None)
         self._thread.join()
@@ -179,11 +179,11 @@ class Windows:
     def _end(
         self, open_rows: Callable[[], Sequence[TableBlock]] | None, is_end: bool = False
     ) -> None:
-        """Hand the running window over."""
+        """Queue the current window for the thread."""
         run, self._given = self._run, self._asked
         opened = None
         if open_rows is not None and self._judges is not None and run is not None:
-            # Before the blocks are taken: it may be that further rows close.
+            # Before the blocks are moved, because `open_rows` may close further rows.
             opened = open_rows()
             self._judges.expect()
             self._unjudged = self._first_ns = 0
@@ -215,7 +215,7 @@ class Windows:
             try:
                 rows = {} if window.closed is None else window.closed.tables(window.run)
                 window = window._replace(closed=None)
-            except Exception as error:  # want of memory: packets go on
+            except Exception as error:  # memory is short: packets continue
                 for taker in self._takers:
                     taker.fail(window, error)
             else:
@@ -232,5 +232,5 @@ class Windows:
     def _give(self, taker: Taker, window: Window, rows: Rows) -> None:
         try:
             taker.take(window, rows)
-        except Exception as error:  # a query, or want of memory: packets go on
+        except Exception as error:  # a query failed, or memory is short: packets continue
             taker.fail(window, error)

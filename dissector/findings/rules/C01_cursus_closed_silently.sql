@@ -47,7 +47,7 @@ severity = "info"
 title = "A Cursus broker closed one connection instead of answering"
 rival = "A broker that was stopped, restarted or killed at that moment: one close alone does not tell."
 */
-WITH lost AS (
+WITH pending_requests AS (
   SELECT
     e.capture, e.connection_id, e.topic, e.client_ip, e.request_command, e.request_frame_no,
     e.request_last_ns, c.broker_ip, c.broker_port, c.last_ts_ns
@@ -61,21 +61,21 @@ WITH lost AS (
     e.outcome = 'conn_closed' AND e.request_last_ns IS NOT NULL
     AND c.last_ts_ns - e.request_last_ns <= $at_once_s * 1000000000
 ),
-unexplained AS (
+silent_closes AS (
   SELECT l.*
-  FROM lost AS l
+  FROM pending_requests AS l
   ANTI JOIN (
     SELECT capture, connection_id FROM exchanges WHERE outcome IN ('error', 'orphan_response')
   ) AS r ON r.capture = l.capture AND r.connection_id = l.connection_id
 ),
-timed AS (
+timed_closes AS (
   SELECT
     u.*,
     lead(u.request_last_ns, CAST($loop_opens - 1 AS INT)) OVER (
       PARTITION BY u.capture, u.client_ip, u.broker_ip, u.broker_port, u.request_command, u.topic
       ORDER BY u.request_last_ns, u.request_frame_no
     ) - u.request_last_ns AS loop_ns
-  FROM unexplained AS u
+  FROM silent_closes AS u
 )
 SELECT
   t.capture, min(t.request_last_ns) AS first_ns, max(t.last_ts_ns) AS last_ns,
@@ -93,10 +93,10 @@ SELECT
   min(t.loop_ns) / 1e9 AS measured_closest_s,
   min(t.last_ts_ns - t.request_last_ns) / 1e6 AS measured_after_ms,
   min(t.request_frame_no) AS frame_first_request, max(t.request_frame_no) AS frame_last_request
-FROM timed AS t
+FROM timed_closes AS t
 JOIN (
   SELECT capture, client_ip, broker_ip, broker_port, count(DISTINCT connection_id) AS connections
-  FROM unexplained
+  FROM silent_closes
   GROUP BY capture, client_ip, broker_ip, broker_port
 ) AS a
   ON a.capture = t.capture AND a.client_ip = t.client_ip AND a.broker_ip = t.broker_ip

@@ -28,7 +28,7 @@ rival = "A member that joined again under another name and still drains its old 
 decides = "Whether the application handles what the old streams bring: then other members handle it, too."
 do = "Restart the consumer; look at whether its client joins again when a heartbeat is refused (the Go client's streaming consumer did not)."
 */
-WITH fenced_members AS ( -- When a member was first told that it is none.
+WITH fenced_members AS ( -- The first refusal of each member.
   SELECT
     e.capture, e.subscription, e.client_ip, f.consumer_name AS member,
     min(e.response_last_ns) AS told_ns, min_by(e.error_code, e.response_frame_no) AS error_code,
@@ -45,7 +45,7 @@ WITH fenced_members AS ( -- When a member was first told that it is none.
     AND e.subscription IS NOT NULL AND e.response_last_ns IS NOT NULL
   GROUP BY e.capture, e.subscription, e.client_ip, f.consumer_name
 ),
-came AS (
+later_deliveries AS (
   SELECT
     t.capture, t.subscription, t.client_ip, t.member, t.told_ns, t.error_code, t.error_text,
     t.request_no, t.refusal_no, min(d.topic) AS topic, count(*) AS deliveries,
@@ -61,7 +61,7 @@ came AS (
     t.capture, t.subscription, t.client_ip, t.member, t.told_ns, t.error_code, t.error_text,
     t.request_no, t.refusal_no
 ),
-active AS ( -- Members that were accepted again.
+readmitted_members AS ( -- Members with an accepted request after their refusal.
   SELECT t.capture, t.subscription, t.member
   FROM fenced_members AS t
   JOIN exchanges AS e
@@ -85,6 +85,6 @@ SELECT
   (c.last_us * 1000 - c.told_ns) / 1e9 AS measured_later_s,
   c.request_no AS frame_request, c.refusal_no AS frame_refusal,
   c.first_no AS frame_first_delivery, c.last_no AS frame_last_delivery
-FROM came AS c
-ANTI JOIN active AS a
+FROM later_deliveries AS c
+ANTI JOIN readmitted_members AS a
   ON a.capture = c.capture AND a.subscription = c.subscription AND a.member = c.member

@@ -41,7 +41,7 @@ WITH repeated_records AS (
   GROUP BY d.capture, d.topic, d.subscription, d.partition, d.entry_id
   HAVING count(*) >= $times - 1
 ),
-seen AS (
+record_deliveries AS (
   SELECT
     a.capture, a.topic, a.subscription, a.partition, a.entry_id, a.cause, count(*) AS times,
     min(micros(d.ts)) AS first_us, max(micros(d.ts)) AS last_us,
@@ -54,10 +54,10 @@ seen AS (
   GROUP BY a.capture, a.topic, a.subscription, a.partition, a.entry_id, a.cause
   HAVING count(*) >= $times
 ),
-committed AS (
+commit_counts AS (
   SELECT a.capture, a.topic, a.subscription, count(*) AS commits
   FROM acks AS a
-  JOIN (SELECT DISTINCT capture, topic, subscription FROM seen) AS s
+  JOIN (SELECT DISTINCT capture, topic, subscription FROM record_deliveries) AS s
     ON s.capture = a.capture AND s.topic = a.topic AND s.subscription = a.subscription
   WHERE a.action = 'ack'
   GROUP BY a.capture, a.topic, a.subscription
@@ -73,7 +73,7 @@ SELECT
   max_by(s.cause, s.times) AS measured_cause, coalesce(max(k.commits), 0) AS measured_commits,
   max_by(s.first_no, s.times) AS frame_first_delivery,
   max_by(s.last_no, s.times) AS frame_last_delivery
-FROM seen AS s
-LEFT JOIN committed AS k
+FROM record_deliveries AS s
+LEFT JOIN commit_counts AS k
   ON k.capture = s.capture AND k.topic = s.topic AND k.subscription = s.subscription
 GROUP BY s.capture, s.topic, s.subscription, s.partition

@@ -31,7 +31,7 @@ rival = "A group that commits elsewhere (in transactions, or at another store), 
 decides = "A thread dump of the consumer: is its handler stuck, or did it fail? On the wire, a handler that failed and one that hangs look the same."
 do = "Look at the consumer's handler and its log; heartbeats come from a thread of their own and say nothing about it."
 */
-WITH beats AS ( -- Members whose heartbeats are answered, and when the last was.
+WITH answered_heartbeats AS ( -- Members with answered heartbeats, and the time of the last one.
   SELECT
     e.capture, e.subscription, f.consumer_name AS member, max(e.response_last_ns) AS last_ns,
     max(e.response_frame_no) AS last_no
@@ -44,29 +44,29 @@ WITH beats AS ( -- Members whose heartbeats are answered, and when the last was.
     AND e.subscription IS NOT NULL AND f.consumer_name IS NOT NULL
   GROUP BY e.capture, e.subscription, f.consumer_name
 ),
-committed AS (
+group_commits AS (
   SELECT
     a.capture, a.topic, a.subscription, count(DISTINCT a.frame_no) AS commits,
     min(micros(a.ts)) AS first_us, max(micros(a.ts)) AS last_us
   FROM acks AS a
-  JOIN (SELECT DISTINCT capture, subscription FROM beats) AS b
+  JOIN (SELECT DISTINCT capture, subscription FROM answered_heartbeats) AS b
     ON b.capture = a.capture AND b.subscription = a.subscription
   WHERE a.action = 'ack'
   GROUP BY a.capture, a.topic, a.subscription
 ),
-open AS ( -- What a member got behind the last commit of its group.
+uncommitted_deliveries AS ( -- Deliveries to a member after the last commit of its group.
   SELECT
     b.capture, b.subscription, b.member, d.topic, b.last_ns AS beat_ns, b.last_no AS beat_no,
     coalesce(k.commits, 0) AS commits, k.first_us, k.last_us, min(micros(d.ts)) AS open_us,
     sum(d.message_count) AS messages, min(d.frame_no) AS first_no, max(d.frame_no) AS last_no,
     max_by(d.lag, d.frame_no) AS lag
-  FROM beats AS b
+  FROM answered_heartbeats AS b
   JOIN deliveries AS d
     ON d.capture = b.capture AND d.subscription = b.subscription AND d.consumer_name = b.member
   JOIN connections AS c
     ON c.capture = d.capture AND c.connection_id = d.connection_id AND c.protocol = 'cursus'
     AND c.gaps_to_broker = 0 AND c.gaps_to_client = 0
-  LEFT JOIN committed AS k
+  LEFT JOIN group_commits AS k
     ON k.capture = d.capture AND k.topic = d.topic AND k.subscription = d.subscription
   WHERE
     d.message_count > 0 AND coalesce(d.outcome, '') <> 'acked'
@@ -75,9 +75,9 @@ open AS ( -- What a member got behind the last commit of its group.
     b.capture, b.subscription, b.member, d.topic, b.last_ns, b.last_no, k.commits, k.first_us,
     k.last_us
 ),
-stalled AS (
+stalled_groups AS (
   SELECT o.*
-  FROM open AS o
+  FROM uncommitted_deliveries AS o
   ANTI JOIN (
     SELECT DISTINCT capture FROM exchanges WHERE request_command = 'SEND_OFFSETS_TO_TXN'
   ) AS t ON t.capture = o.capture
@@ -99,7 +99,7 @@ SELECT
   s.lag AS measured_lag, count(*) AS measured_beats,
   s.first_no AS frame_first_delivery, s.last_no AS frame_last_delivery,
   s.beat_no AS frame_last_heartbeat
-FROM stalled AS s
+FROM stalled_groups AS s
 JOIN exchanges AS e
   ON e.capture = s.capture AND e.subscription = s.subscription
   AND e.request_command = 'HEARTBEAT' AND e.outcome = 'ok'

@@ -71,7 +71,7 @@ refusal_runs AS (
     ) AS story
   FROM refusals AS r
 ),
-lasting AS (
+long_runs AS (
   SELECT
     t.capture, t.client_ip, t.broker_ip, t.request_command, t.topic, t.subscription, t.error_code,
     max_by(t.error_text, t.at_ns) AS error_text, count(*) AS refusals, min(t.at_ns) AS first_ns,
@@ -92,7 +92,7 @@ SELECT
   count(e.request_frame_no) AS measured_successes, l.first_no AS frame_first_request,
   l.first_answer_no AS frame_first_refusal, l.last_no AS frame_last_refusal,
   min(e.response_frame_no) AS frame_success
-FROM lasting AS l
+FROM long_runs AS l
 LEFT JOIN exchanges AS e
   ON e.capture = l.capture AND e.client_ip = l.client_ip AND e.outcome = 'ok'
   AND e.request_command = l.request_command AND e.topic IS NOT DISTINCT FROM l.topic

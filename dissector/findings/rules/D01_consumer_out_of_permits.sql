@@ -91,7 +91,7 @@ rival = "An application that was busy and was then closed or killed, or one that
 decides = "Who ended it, and why."
 do = "Nothing, if it was stopped on purpose."
 */
-WITH places AS (
+WITH consumer_timeline AS (
   SELECT
     p.*,
     lead(p.first_us) OVER consumer AS next_us, lead(p.first_grant_us) OVER consumer AS next_grant_us,
@@ -122,7 +122,7 @@ stalls AS (
       AND s.next_delivery_us - s.next_us <= $confirmed_s * 1000000,
       FALSE
     ) AS confirmed
-  FROM places AS s
+  FROM consumer_timeline AS s
   JOIN pulsar_consumers AS c
     ON c.capture = s.capture AND c.connection_id = s.connection_id
     AND c.consumer_id = s.consumer_id AND c.incarnation = s.incarnation
@@ -132,7 +132,7 @@ stalls AS (
   ORDER BY s.capture, s.last_us, s.connection_id, s.consumer_id
   LIMIT 10000
 ),
-seen AS (
+stall_frames AS (
   SELECT
     s.capture, s.connection_id, s.consumer_id, s.incarnation, s.second,
     least(
@@ -164,7 +164,7 @@ seen AS (
   GROUP BY
     s.capture, s.connection_id, s.consumer_id, s.incarnation, s.second, s.next_us, s.link_last_ns
 ),
-watched AS ( -- What went on over the connection meanwhile.
+connection_activity AS ( -- Frames on the connection during the stall.
   SELECT
     s.capture, s.connection_id, s.consumer_id, s.incarnation, s.second, n.end_us,
     n.flow_frame_no, n.next_flow_frame_no, n.ack_frame_no,
@@ -198,7 +198,7 @@ watched AS ( -- What went on over the connection meanwhile.
       END
     ) AS redelivers
   FROM stalls AS s
-  JOIN seen AS n
+  JOIN stall_frames AS n
     ON n.capture = s.capture AND n.connection_id = s.connection_id
     AND n.consumer_id = s.consumer_id AND n.incarnation = s.incarnation AND n.second = s.second
   JOIN (
@@ -213,7 +213,7 @@ watched AS ( -- What went on over the connection meanwhile.
     s.capture, s.connection_id, s.consumer_id, s.incarnation, s.second, n.end_us,
     n.flow_frame_no, n.next_flow_frame_no, n.ack_frame_no
 ),
-stored AS ( -- Entries that no consumer of the subscription ever got.
+undelivered_entries AS ( -- Entries that were delivered to no consumer of the subscription.
   SELECT t.capture, t.topic, t.subscription, min(e.response_last_ns) AS stored_ns
   FROM (
     SELECT DISTINCT capture, topic, subscription
@@ -253,10 +253,10 @@ assessments AS (
       ELSE ''
     END AS variant
   FROM stalls AS s
-  JOIN watched AS w
+  JOIN connection_activity AS w
     ON w.capture = s.capture AND w.connection_id = s.connection_id
     AND w.consumer_id = s.consumer_id AND w.incarnation = s.incarnation AND w.second = s.second
-  LEFT JOIN stored AS e
+  LEFT JOIN undelivered_entries AS e
     ON e.capture = s.capture AND e.topic = s.topic AND e.subscription = s.subscription
   WHERE
     (w.alive_frames > 0 OR s.confirmed)

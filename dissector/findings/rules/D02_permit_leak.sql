@@ -62,7 +62,7 @@ rival = "None for the debt; what made the entries unreadable is another question
 decides = "Whether the balance falls by the messages of a batch less one with the next that is discarded."
 do = "Take a client that gives back what the broker charged (apache/pulsar PR 26336 and 26337). Restart the consumer before the debt reaches its queue."
 */
-WITH counted AS ( -- Short lives, and consumers whose balance did not come back at last.
+WITH suspect_consumers AS ( -- Short-lived consumers, and those whose balance did not return at the end.
   SELECT
     c.capture, c.connection_id, c.consumer_id, c.incarnation, n.first_flow_permits,
     n.topic, n.subscription, n.consumer_name, n.client_ip, n.client_version
@@ -85,7 +85,7 @@ WITH counted AS ( -- Short lives, and consumers whose balance did not come back 
       >= greatest($owed_least, $owed_share * n.first_flow_permits)
     )
 ),
-running AS (
+running_balances AS (
   SELECT
     p.capture, p.connection_id, p.consumer_id, p.incarnation, p.frame_no, p.event, p.delta,
     p.available_after, p.unacked_after, micros(p.ts) AS at_us,
@@ -97,7 +97,7 @@ running AS (
   WHERE
     p.baseline_known AND p.frame_no IS NOT NULL AND p.event <> 'reset'
     AND (p.capture, p.connection_id, p.consumer_id, p.incarnation) IN (
-      SELECT capture, connection_id, consumer_id, incarnation FROM counted
+      SELECT capture, connection_id, consumer_id, incarnation FROM suspect_consumers
     )
   WINDOW consumer AS (
     PARTITION BY p.capture, p.connection_id, p.consumer_id, p.incarnation ORDER BY p.frame_no
@@ -110,8 +110,8 @@ refills AS (
     r.granted - c.first_flow_permits AS given_back,
     count(*) OVER (PARTITION BY r.capture, r.connection_id, r.consumer_id, r.incarnation)
       AS refills_seen
-  FROM running AS r
-  JOIN counted AS c
+  FROM running_balances AS r
+  JOIN suspect_consumers AS c
     ON c.capture = r.capture AND c.connection_id = r.connection_id
     AND c.consumer_id = r.consumer_id AND c.incarnation = r.incarnation
   WHERE r.event = 'grant' AND r.grant_no > 1
@@ -135,7 +135,7 @@ sums AS (
   WHERE refills_seen >= $refills
   GROUP BY capture, connection_id, consumer_id, incarnation, first_flow_permits, refills_seen
 ),
-thrown AS (
+discarded_messages AS (
   SELECT
     s.capture, s.connection_id, s.consumer_id, s.incarnation, count(*) AS discarded,
     CAST(sum(d.message_count - 1) AS BIGINT) AS lost_permits, min(d.frame_no) AS frame_no
@@ -162,7 +162,7 @@ assessments AS (
       ELSE ''
     END AS variant
   FROM sums AS s
-  LEFT JOIN thrown AS t
+  LEFT JOIN discarded_messages AS t
     ON t.capture = s.capture AND t.connection_id = s.connection_id
     AND t.consumer_id = s.consumer_id AND t.incarnation = s.incarnation
 )
@@ -179,7 +179,7 @@ SELECT
   j.first_frame_no AS frame_second_flow, j.middle_frame_no AS frame_flow_between,
   j.last_frame_no AS frame_last_flow, j.discarded_frame_no AS frame_first_discarded
 FROM assessments AS j
-JOIN counted AS c
+JOIN suspect_consumers AS c
   ON c.capture = j.capture AND c.connection_id = j.connection_id
   AND c.consumer_id = j.consumer_id AND c.incarnation = j.incarnation
 WHERE

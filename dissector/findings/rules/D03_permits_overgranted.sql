@@ -51,7 +51,7 @@ rival = "A client that scales its queue with what it consumes, which is meant so
 decides = "Whether the client is set to scale its receiver queue."
 do = "Nothing, if it is. Else look at the client's version, and watch its memory."
 */
-WITH repeated_subscribes AS ( -- SUBSCRIBEs of a consumer that was open.
+WITH repeated_subscribes AS ( -- SUBSCRIBEs for a consumer that was open already.
   SELECT
     c.capture, c.connection_id, c.consumer_id, c.incarnation,
     min(e.request_frame_no) AS subscribe_frame_no, min(e.response_frame_no) AS success_frame_no
@@ -67,7 +67,7 @@ WITH repeated_subscribes AS ( -- SUBSCRIBEs of a consumer that was open.
     AND (c.closed_frame_no IS NULL OR c.closed_frame_no > e.response_frame_no)
   GROUP BY c.capture, c.connection_id, c.consumer_id, c.incarnation
 ),
-grown AS (
+grown_consumers AS (
   SELECT c.capture, c.connection_id, c.consumer_id, c.incarnation
   FROM (
     SELECT
@@ -113,11 +113,11 @@ sums AS (
   WHERE
     p.baseline_known
     AND (p.capture, p.connection_id, p.consumer_id, p.incarnation) IN (
-      SELECT capture, connection_id, consumer_id, incarnation FROM grown
+      SELECT capture, connection_id, consumer_id, incarnation FROM grown_consumers
     )
   GROUP BY p.capture, p.connection_id, p.consumer_id, p.incarnation, n.first_flow_permits
 ),
-got AS (
+message_counts AS (
   SELECT
     s.capture, s.connection_id, s.consumer_id, s.incarnation,
     coalesce(
@@ -171,7 +171,7 @@ FROM sums AS s
 JOIN pulsar_consumers AS n
   ON n.capture = s.capture AND n.connection_id = s.connection_id
   AND n.consumer_id = s.consumer_id AND n.incarnation = s.incarnation
-LEFT JOIN got AS g
+LEFT JOIN message_counts AS g
   ON g.capture = s.capture AND g.connection_id = s.connection_id
   AND g.consumer_id = s.consumer_id AND g.incarnation = s.incarnation
 WHERE s.second_flow_frame_no IS NOT NULL OR s.over_refills >= $refills

@@ -134,7 +134,7 @@ WITH waits AS (
   FROM withheld AS w
   WINDOW following AS (PARTITION BY w.capture, w.topic, w.subscription ORDER BY w.start_us)
 ),
-long_ones AS (
+long_waits AS (
   SELECT l.*
   FROM (
     SELECT
@@ -153,9 +153,9 @@ long_ones AS (
   ) AS l
   WHERE l.lasted_s >= $floor_s AND l.lasted_us >= $usual_times * coalesce(l.usual_us, 0)
 ),
-paused AS (
+paused_reads AS (
   SELECT w.capture, w.topic, w.subscription, w.began_us, count(*) AS requests
-  FROM long_ones AS w
+  FROM long_waits AS w
   JOIN (
     SELECT capture, connection_id, request_last_ns, response_last_ns
     FROM exchanges
@@ -163,7 +163,7 @@ paused AS (
       request_command IN ('SEND', 'PING', 'LOOKUP', 'PRODUCER', 'SUBSCRIBE', 'GET_LAST_MESSAGE_ID')
       AND (capture, connection_id) IN (
         SELECT capture, connection_id
-        FROM long_ones
+        FROM long_waits
         ORDER BY capture, connection_id
         LIMIT 10000
       )
@@ -176,16 +176,16 @@ paused AS (
     )
   GROUP BY w.capture, w.topic, w.subscription, w.began_us
 ),
-held_open AS ( -- Transactions with an entry of the topic that did not end before the wait did.
+open_transactions AS ( -- Transactions with an entry of the topic that were open until the wait ended.
   SELECT w.capture, w.topic, w.subscription, w.began_us, count(*) AS transactions
-  FROM long_ones AS w
+  FROM long_waits AS w
   JOIN (
     SELECT
       capture, topic, txn_most_bits, txn_least_bits, min(micros(ts)) AS sent_us
     FROM frames
     WHERE
       txn_least_bits IS NOT NULL AND command = 'SEND'
-      AND (capture, topic) IN (SELECT capture, topic FROM long_ones)
+      AND (capture, topic) IN (SELECT capture, topic FROM long_waits)
     GROUP BY capture, topic, txn_most_bits, txn_least_bits
   ) AS t ON t.capture = w.capture AND t.topic = w.topic AND t.sent_us <= w.stored_us
   LEFT JOIN (
@@ -240,10 +240,10 @@ SELECT
   w.send_frame_no AS frame_send_that_waits, w.receipt_frame_no AS frame_its_receipt,
   w.last_frame_no AS frame_last_message, w.heard_frame_no AS frame_broker_alive,
   w.next_frame_no AS frame_next_message
-FROM long_ones AS w
-LEFT JOIN paused AS p
+FROM long_waits AS w
+LEFT JOIN paused_reads AS p
   ON p.capture = w.capture AND p.topic = w.topic AND p.subscription = w.subscription
   AND p.began_us = w.began_us
-LEFT JOIN held_open AS t
+LEFT JOIN open_transactions AS t
   ON t.capture = w.capture AND t.topic = w.topic AND t.subscription = w.subscription
   AND t.began_us = w.began_us

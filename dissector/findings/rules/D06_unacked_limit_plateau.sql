@@ -105,7 +105,7 @@ rival = "A broker that stopped for another reason, a transaction that is held op
 decides = "The limit that the broker has for this consumer and subscription (maxUnackedMessagesPerConsumer, maxUnackedMessagesPerSubscription): is it {unacked}? And whether delivery goes on with the next acknowledgement."
 do = "Find out why the application acknowledges nothing; in the topic's statistics look at unackedMessages and blockedConsumerOnUnackedMsgs."
 */
-WITH many AS (
+WITH subscription_consumers AS (
   SELECT
     capture, topic, subscription, count(*) AS consumers,
     max(subscription_type) AS subscription_type
@@ -118,13 +118,13 @@ WITH many AS (
   ) AS c
   GROUP BY capture, topic, subscription
 ),
-places AS ( -- Seconds of a consumer, and, where there are several, of its whole subscription.
+timeline_seconds AS ( -- Seconds of each consumer and, if there are several, of the subscription.
   SELECT
     c.capture, c.topic, c.subscription, c.connection_id, c.consumer_id, c.incarnation,
     c.first_delivery_us, c.first_delivery_frame_no, c.last_delivery_us, c.last_delivery_frame_no,
     m.consumers, c.second
   FROM consumer_seconds AS c
-  JOIN many AS m
+  JOIN subscription_consumers AS m
     ON m.capture = c.capture AND m.topic = c.topic AND m.subscription = c.subscription
   WHERE c.deliveries > 0 AND (m.subscription_type = 'Shared' OR m.consumers = 1)
   UNION ALL
@@ -133,7 +133,7 @@ places AS ( -- Seconds of a consumer, and, where there are several, of its whole
     min(c.first_delivery_frame_no), max(c.last_delivery_us), max(c.last_delivery_frame_no),
     max(m.consumers), c.second
   FROM consumer_seconds AS c
-  JOIN many AS m
+  JOIN subscription_consumers AS m
     ON m.capture = c.capture AND m.topic = c.topic AND m.subscription = c.subscription
   WHERE c.deliveries > 0 AND m.subscription_type = 'Shared' AND m.consumers > 1
   GROUP BY c.capture, c.topic, c.subscription, c.second
@@ -146,7 +146,7 @@ pauses AS (
       s.consumers, s.last_delivery_us AS began_us, s.last_delivery_frame_no AS frame_no,
       lead(s.first_delivery_us) OVER scope AS next_us,
       lead(s.first_delivery_frame_no) OVER scope AS next_frame_no
-    FROM places AS s
+    FROM timeline_seconds AS s
     WINDOW scope AS (
       PARTITION BY s.capture, s.topic, s.subscription, s.connection_id, s.consumer_id, s.incarnation
       ORDER BY s.second
@@ -156,7 +156,7 @@ pauses AS (
   ORDER BY p.next_us - p.began_us DESC, p.capture, p.frame_no
   LIMIT 100000
 ),
-next_ones AS ( -- What ended the pause had waited.
+next_deliveries AS ( -- The delivery that ended a pause, if its entry had waited.
   SELECT
     p.*, d.publish_to_delivery_ns AS waited_ns, d.connection_id AS next_connection_id,
     d.consumer_id AS next_consumer_id, d.incarnation AS next_incarnation,
@@ -173,7 +173,7 @@ next_ones AS ( -- What ended the pause had waited.
       AND (capture, frame_no) IN (SELECT capture, next_frame_no FROM pauses)
   ) AS d ON d.capture = p.capture AND d.frame_no = p.next_frame_no
 ),
-held AS (
+unacked_messages AS (
   SELECT
     d.capture, d.topic, d.subscription, d.connection_id, d.consumer_id, d.incarnation,
     d.frame_no, d.consumer_name, d.message_count, d.ack_frame_no, micros(d.ts) AS at_us,
@@ -183,17 +183,17 @@ held AS (
     d.outcome NOT IN ('redelivery_requested', 'ack_rolled_back')
     AND (d.capture, d.topic, d.subscription) IN (
       SELECT capture, topic, subscription
-      FROM next_ones
+      FROM next_deliveries
       ORDER BY capture, topic, subscription
       LIMIT 10000
     )
 ),
-kept AS ( -- What was held when it began, and how much of it was acknowledged until when.
+unacked_history AS ( -- The unacknowledged messages at the begin, and when they were acknowledged.
   SELECT
     n.*, h.ack_us, h.ack_frame_no, h.frame_no AS held_frame_no, h.consumer_name AS holder_name,
     sum(h.message_count) OVER silence AS unacked, sum(h.message_count) OVER so_far AS acked
-  FROM next_ones AS n
-  JOIN held AS h
+  FROM next_deliveries AS n
+  JOIN unacked_messages AS h
     ON h.capture = n.capture AND h.topic = n.topic AND h.subscription = n.subscription
   WHERE
     h.at_us <= n.began_us AND (h.ack_us IS NULL OR h.ack_us > n.began_us)
@@ -231,13 +231,13 @@ silences AS (
     ) AS half_frame_no,
     min(k.held_frame_no) AS oldest_frame_no,
     NULLIF(min_by(coalesce(k.holder_name, ''), k.held_frame_no), '') AS holder_name
-  FROM kept AS k
+  FROM unacked_history AS k
   GROUP BY
     k.capture, k.topic, k.subscription, k.connection_id, k.consumer_id, k.incarnation,
     k.consumers, k.began_us, k.frame_no, k.next_us, k.next_frame_no, k.waited_ns,
     k.next_connection_id, k.next_consumer_id, k.next_incarnation, k.next_consumer_name, k.unacked
 ),
-ended AS ( -- By the first acknowledgement, or by that of half of what was held.
+pause_ends AS ( -- The pause ended after the first acknowledgement, or after half of them.
   SELECT
     s.*, CASE WHEN s.is_half THEN s.half_us ELSE s.acked_us END AS end_us
   FROM (
@@ -258,7 +258,7 @@ plateaus AS (
       PARTITION BY
         s.capture, s.topic, s.subscription, s.connection_id, s.consumer_id, s.incarnation, s.unacked
     ) AS plateaus
-  FROM ended AS s
+  FROM pause_ends AS s
   JOIN (
     SELECT
       s.capture, s.next_frame_no, s.connection_id, max_by(c.last_available, c.second) AS available,

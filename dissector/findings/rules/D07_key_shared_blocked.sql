@@ -65,7 +65,7 @@ WITH consumer_lifetimes AS (
   WHERE c.subscription_type = 'Key_Shared'
   GROUP BY c.capture, c.connection_id, c.consumer_id, c.incarnation, c.topic, c.subscription
 ),
-joined_ones AS (
+joined_consumers AS (
   SELECT
     l.*, n.consumer_name, n.client_ip, n.server_version, n.opened_frame_no,
     coalesce(l.first_delivery_us, l.link_last_us) - l.opened_us AS waited_us
@@ -81,7 +81,7 @@ joined_ones AS (
   ORDER BY l.capture, n.opened_frame_no
   LIMIT 10000
 ),
-given AS (
+delivered_keys AS (
   SELECT
     d.capture, d.topic, d.subscription, d.connection_id, d.consumer_id, d.incarnation, d.frame_no,
     d.consumer_name, d.message_count, micros(d.ts) AS at_us, d.ledger_id, d.entry_id,
@@ -90,10 +90,10 @@ given AS (
   FROM deliveries AS d
   WHERE
     (d.capture, d.topic, d.subscription) IN (
-      SELECT capture, topic, subscription FROM joined_ones
+      SELECT capture, topic, subscription FROM joined_consumers
     )
 ),
-holders AS (
+unacked_at_join AS (
   SELECT
     j.capture, j.connection_id, j.consumer_id, j.incarnation,
     CAST(sum(g.message_count) AS BIGINT) AS held, min(g.frame_no) AS oldest_frame_no,
@@ -102,8 +102,8 @@ holders AS (
       sum(CASE WHEN g.ack_us IS NULL OR g.ack_us > j.link_last_us THEN g.message_count ELSE 0 END)
         AS BIGINT
     ) AS never_released
-  FROM joined_ones AS j
-  JOIN given AS g
+  FROM joined_consumers AS j
+  JOIN delivered_keys AS g
     ON g.capture = j.capture AND g.topic = j.topic AND g.subscription = j.subscription
   WHERE
     g.at_us < j.opened_us AND (g.ack_us IS NULL OR g.ack_us > j.opened_us)
@@ -115,27 +115,27 @@ holders AS (
 ),
 keys AS (
   SELECT j.capture, j.topic, count(DISTINCT m.partition_key) AS keys_seen
-  FROM (SELECT DISTINCT capture, topic FROM joined_ones) AS j
+  FROM (SELECT DISTINCT capture, topic FROM joined_consumers) AS j
   JOIN (
     SELECT capture, topic, partition_key
     FROM messages
     WHERE
-      partition_key IS NOT NULL AND (capture, topic) IN (SELECT capture, topic FROM joined_ones)
+      partition_key IS NOT NULL AND (capture, topic) IN (SELECT capture, topic FROM joined_consumers)
   ) AS m ON m.capture = j.capture AND m.topic = j.topic
   GROUP BY j.capture, j.topic
 ),
-missed AS ( -- Entries that were stored for long before the end and came to nobody.
+undelivered_entries AS ( -- Entries stored long before the end that were delivered to no consumer.
   SELECT
     j.capture, j.connection_id, j.consumer_id, j.incarnation, min(e.request_frame_no) AS frame_no
-  FROM joined_ones AS j
+  FROM joined_consumers AS j
   JOIN (
     SELECT capture, topic, ledger_id, entry_id, request_frame_no, response_last_ns
     FROM exchanges
     WHERE
       kind = 'publish' AND outcome = 'ok' AND ledger_id IS NOT NULL
-      AND (capture, topic) IN (SELECT capture, topic FROM joined_ones)
+      AND (capture, topic) IN (SELECT capture, topic FROM joined_consumers)
   ) AS e ON e.capture = j.capture AND e.topic = j.topic
-  LEFT JOIN given AS g
+  LEFT JOIN delivered_keys AS g
     ON g.capture = e.capture AND g.topic = j.topic AND g.subscription = j.subscription
     AND g.ledger_id = e.ledger_id AND g.entry_id = e.entry_id
   WHERE
@@ -159,13 +159,13 @@ SELECT
   coalesce(k.keys_seen, 0) AS measured_keys_seen, j.server_version AS measured_server_version,
   j.opened_frame_no AS frame_subscribe, h.oldest_frame_no AS frame_oldest_held,
   j.first_delivery_frame_no AS frame_first_message, m.frame_no AS frame_send_that_waits
-FROM joined_ones AS j
-JOIN holders AS h
+FROM joined_consumers AS j
+JOIN unacked_at_join AS h
   ON h.capture = j.capture AND h.connection_id = j.connection_id
   AND h.consumer_id = j.consumer_id AND h.incarnation = j.incarnation
-LEFT JOIN given AS g ON g.capture = j.capture AND g.frame_no = j.first_delivery_frame_no
+LEFT JOIN delivered_keys AS g ON g.capture = j.capture AND g.frame_no = j.first_delivery_frame_no
 LEFT JOIN keys AS k ON k.capture = j.capture AND k.topic = j.topic
-LEFT JOIN missed AS m
+LEFT JOIN undelivered_entries AS m
   ON m.capture = j.capture AND m.connection_id = j.connection_id
   AND m.consumer_id = j.consumer_id AND m.incarnation = j.incarnation
 WHERE

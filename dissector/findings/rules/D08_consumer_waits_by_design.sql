@@ -66,7 +66,7 @@ WITH seconds AS (
   GROUP BY
     c.capture, c.connection_id, c.consumer_id, c.incarnation, c.topic, c.subscription
 ),
-starving AS (
+starved_consumers AS (
   SELECT
     s.*, n.consumer_name, n.opened_frame_no, n.closed_frame_no, n.priority_level
   FROM seconds AS s
@@ -77,14 +77,14 @@ starving AS (
   ORDER BY s.capture, n.opened_frame_no
   LIMIT 10000
 ),
-active_consumer_changes AS ( -- What the broker said of who is active, and until when the consumer was watched.
+active_consumer_changes AS ( -- ACTIVE_CONSUMER_CHANGE of a consumer, and the end of its observation.
   SELECT
     s.capture, s.connection_id, s.consumer_id, s.incarnation,
     min(CASE WHEN f.detail LIKE '%false%' THEN f.frame_no END) AS passive_frame_no,
     min(CASE WHEN f.detail LIKE '%false%' THEN micros(f.ts) END) AS passive_us,
     min(CASE WHEN f.detail LIKE '%true%' THEN micros(f.ts) END) AS active_us,
     min(CASE WHEN f.frame_no = s.closed_frame_no THEN micros(f.ts) END) AS closed_us
-  FROM starving AS s
+  FROM starved_consumers AS s
   JOIN (
     SELECT capture, connection_id, consumer_id, frame_no, ts, detail
     FROM frames
@@ -94,24 +94,24 @@ active_consumer_changes AS ( -- What the broker said of who is active, and until
     AND f.consumer_id = s.consumer_id AND f.frame_no > s.opened_frame_no
   GROUP BY s.capture, s.connection_id, s.consumer_id, s.incarnation
 ),
-waiting AS (
+idle_consumers AS (
   SELECT
     s.*, t.passive_frame_no, coalesce(t.passive_us, s.opened_us) AS began_us,
     least(
       coalesce(t.closed_us, 9000000000000000), coalesce(t.active_us, 9000000000000000)
     ) AS bound_us
-  FROM starving AS s
+  FROM starved_consumers AS s
   LEFT JOIN active_consumer_changes AS t
     ON t.capture = s.capture AND t.connection_id = s.connection_id
     AND t.consumer_id = s.consumer_id AND t.incarnation = s.incarnation
 ),
-others AS ( -- What each other consumer of the subscription got meanwhile.
+other_consumers AS ( -- Deliveries to each other consumer of the subscription meanwhile.
   SELECT
     w.capture, w.connection_id, w.consumer_id, w.incarnation,
     coalesce(n.priority_level, 0) AS priority_level, CAST(sum(o.deliveries) AS BIGINT) AS messages,
     max(o.last_delivery_us) AS until_us, min(o.last_available) AS least_available,
     max_by(o.last_unacked, o.second) AS unacked
-  FROM waiting AS w
+  FROM idle_consumers AS w
   JOIN consumer_seconds AS o
     ON o.capture = w.capture AND o.topic = w.topic AND o.subscription = w.subscription
   JOIN pulsar_consumers AS n
@@ -133,7 +133,7 @@ assessments AS (
         AND s.held >= 2 * w.available
         THEN 'prefetch_hoard'
     END AS reason
-  FROM waiting AS w
+  FROM idle_consumers AS w
   JOIN (
     SELECT
       w.capture, w.connection_id, w.consumer_id, w.incarnation,
@@ -145,8 +145,8 @@ assessments AS (
             THEN o.messages
         END
       ) AS first_messages
-    FROM waiting AS w
-    JOIN others AS o
+    FROM idle_consumers AS w
+    JOIN other_consumers AS o
       ON o.capture = w.capture AND o.connection_id = w.connection_id
       AND o.consumer_id = w.consumer_id AND o.incarnation = w.incarnation
     GROUP BY w.capture, w.connection_id, w.consumer_id, w.incarnation

@@ -45,18 +45,18 @@ WITH consumer_lifetimes AS (
     ORDER BY c.opened_frame_no
   )
 ),
-mute AS (
+consumers_without_flow AS (
   SELECT * FROM consumer_lifetimes
   WHERE
     first_flow_permits IS NULL AND ready_frame_no IS NOT NULL AND before_connection_id IS NOT NULL
   ORDER BY capture, opened_frame_no
   LIMIT 10000
 ),
-ended AS (
+previous_balances AS (
   SELECT
     m.capture, m.opened_frame_no, max_by(p.available_after, p.frame_no) AS unused,
     max(p.frame_no) AS last_frame_no
-  FROM mute AS m
+  FROM consumers_without_flow AS m
   JOIN (
     SELECT
       capture, connection_id, consumer_id, incarnation, frame_no, event, available_after,
@@ -64,13 +64,13 @@ ended AS (
     FROM permits
     WHERE
       baseline_known AND event <> 'reset' AND frame_no IS NOT NULL
-      AND (capture, connection_id) IN (SELECT capture, before_connection_id FROM mute)
+      AND (capture, connection_id) IN (SELECT capture, before_connection_id FROM consumers_without_flow)
   ) AS p
     ON p.capture = m.capture AND p.connection_id = m.before_connection_id
     AND p.consumer_id = m.before_consumer_id AND p.incarnation = m.before_incarnation
   GROUP BY m.capture, m.opened_frame_no
 ),
-watched AS (
+observed_consumers AS (
   SELECT
     m.capture, m.topic, m.subscription, m.consumer_name, m.client_ip, m.opened_frame_no,
     m.ready_frame_no, m.closed_frame_no, e.unused, e.last_frame_no,
@@ -78,14 +78,14 @@ watched AS (
     max(CASE WHEN f.frame_no = m.closed_frame_no THEN f.last_ts_ns END) AS closed_ns,
     max(f.last_ts_ns) AS last_ns,
     max_by(f.frame_no, f.last_ts_ns) AS alive_frame_no
-  FROM mute AS m
-  JOIN ended AS e ON e.capture = m.capture AND e.opened_frame_no = m.opened_frame_no
+  FROM consumers_without_flow AS m
+  JOIN previous_balances AS e ON e.capture = m.capture AND e.opened_frame_no = m.opened_frame_no
   JOIN (
     SELECT capture, connection_id, frame_no, last_ts_ns
     FROM frames
     WHERE
       status = 'complete'
-      AND (capture, connection_id) IN (SELECT capture, connection_id FROM mute)
+      AND (capture, connection_id) IN (SELECT capture, connection_id FROM consumers_without_flow)
   ) AS f ON f.capture = m.capture AND f.connection_id = m.connection_id
   WHERE e.unused >= 1
   GROUP BY
@@ -100,5 +100,5 @@ SELECT
   w.unused AS measured_unused, TRUE AS ruled_out_dead,
   w.last_frame_no AS frame_last_of_the_one_before, w.opened_frame_no AS frame_subscribe,
   w.ready_frame_no AS frame_success, w.alive_frame_no AS frame_still_alive
-FROM watched AS w
+FROM observed_consumers AS w
 WHERE least(w.last_ns, coalesce(w.closed_ns, w.last_ns)) - w.ready_ns >= $silent_s * 1000000000

@@ -26,7 +26,7 @@ rival = "A broker that closed this connection at that moment for another reason,
 decides = "The broker's log at that time: it names the number of permits that it refused."
 do = "Take a client in which pausing a consumer with a queue of 0 sends nothing (apache/pulsar PR 10506 and 10507), or do not pause such consumers. Everything on this connection is sent again, perhaps twice or in another order."
 */
-WITH nothing AS (
+WITH zero_flows AS (
   SELECT p.*
   FROM (
     SELECT capture, connection_id, consumer_id, incarnation, frame_no, delta, micros(ts) AS at_us
@@ -36,11 +36,11 @@ WITH nothing AS (
     LIMIT 10000
   ) AS p
 ),
-closed AS (
+closed_connections AS (
   SELECT
     n.capture, n.connection_id, n.consumer_id, n.incarnation, n.frame_no, n.delta, n.at_us,
     l.last_ts_ns, l.client_ip
-  FROM nothing AS n
+  FROM zero_flows AS n
   JOIN pulsar_links AS l ON l.capture = n.capture AND l.connection_id = n.connection_id
   WHERE
     l.closed_first_by = 'broker'
@@ -52,19 +52,19 @@ SELECT
   c.client_ip AS subject_client_ip, c.delta AS measured_permits,
   (c.last_ts_ns - c.at_us * 1000) / 1e9 AS measured_closed_after_s,
   n.opened_frame_no AS frame_subscribe, c.frame_no AS frame_flow_of_nothing
-FROM closed AS c
+FROM closed_connections AS c
 LEFT JOIN consumers AS n
   ON n.capture = c.capture AND n.connection_id = c.connection_id
   AND n.consumer_id = c.consumer_id AND n.incarnation = c.incarnation
 ANTI JOIN (
   SELECT c.capture, c.connection_id, c.frame_no
-  FROM closed AS c
+  FROM closed_connections AS c
   JOIN (
     SELECT capture, connection_id, frame_no
     FROM frames
     WHERE
       direction = 'to_client'
-      AND (capture, connection_id) IN (SELECT capture, connection_id FROM closed)
+      AND (capture, connection_id) IN (SELECT capture, connection_id FROM closed_connections)
   ) AS f
     ON f.capture = c.capture AND f.connection_id = c.connection_id AND f.frame_no > c.frame_no
   GROUP BY c.capture, c.connection_id, c.frame_no

@@ -114,7 +114,7 @@ like = "reads_paused"
 severity = "warning"
 title = "Sends were answered late, as was all else on the connection"
 */
-WITH asked AS (
+WITH candidate_sends AS (
   SELECT
     e.capture, e.connection_id, l.client_ip, l.broker_ip, e.topic, e.producer_name, e.sequence_id,
     e.chunk_id, e.outcome, e.request_frame_no, e.response_frame_no, e.request_last_ns,
@@ -135,13 +135,13 @@ WITH asked AS (
       OR e.outcome IN ('conn_closed', 'unanswered_at_end', 'dropped_after_close')
     )
 ),
-late AS ( -- Those that were sent again may have been answered then.
+late_sends AS ( -- A send that was repeated may have been answered at its repetition.
   SELECT
     a.capture, a.connection_id, a.client_ip, a.broker_ip, a.topic, a.producer_name, a.sequence_id,
     a.outcome, a.request_frame_no, a.response_frame_no, a.request_last_ns, a.outstanding_before,
     least(a.until_ns, coalesce(min(r.response_last_ns), a.until_ns)) AS until_ns,
     min(r.response_last_ns) IS NOT NULL AS is_answered
-  FROM asked AS a
+  FROM candidate_sends AS a
   LEFT JOIN exchanges AS r
     ON r.capture = a.capture AND r.topic = a.topic AND r.producer_name = a.producer_name
     AND r.sequence_id = a.sequence_id AND coalesce(r.chunk_id, -1) = coalesce(a.chunk_id, -1)
@@ -171,11 +171,11 @@ waits AS (
         THEN '_answered'
       ELSE ''
     END AS suffix
-  FROM late AS w
+  FROM late_sends AS w
   WHERE w.until_ns - w.request_last_ns >= $floor_s * 1000000000
   GROUP BY w.capture, w.connection_id, w.client_ip, w.broker_ip, w.topic, w.producer_name
 ),
-pings AS ( -- Those of the client: the broker's own say nothing about what it reads.
+pings AS ( -- PINGs of the client: the broker's own do not show that it reads.
   SELECT
     w.capture, w.connection_id, w.topic, w.producer_name,
     count(CASE WHEN a.latency_ns <= $alive_s * 1000000000 THEN 1 END) AS pongs,
@@ -198,7 +198,7 @@ pings AS ( -- Those of the client: the broker's own say nothing about what it re
   WHERE a.request_last_ns >= w.first_ns AND a.request_last_ns < w.until_ns
   GROUP BY w.capture, w.connection_id, w.topic, w.producer_name
 ),
-beside AS ( -- What else was asked on the connection meanwhile, and what was answered.
+other_requests AS ( -- Other requests on the connection meanwhile, and their answers.
   SELECT
     w.capture, w.connection_id, w.topic, w.producer_name,
     count(
@@ -251,7 +251,7 @@ ledgers AS (
     AND a.outcome = 'ok' AND a.ledger_id IS NOT NULL
   GROUP BY w.capture, w.connection_id, w.topic, w.producer_name
 ),
-brokers AS ( -- What this broker, and others, stored while sends waited at it.
+brokers AS ( -- Entries that this and other brokers stored while sends waited here.
   SELECT
     b.capture, b.broker_ip, b.topics,
     count(CASE WHEN a.broker_ip = b.broker_ip THEN 1 END) AS own_receipts,
@@ -298,7 +298,7 @@ SELECT
   g.next_frame AS frame_next_receipt, b.receipt_frame AS frame_receipt_beside,
   p.pong_frame AS frame_pong_beside
 FROM waits AS w
-LEFT JOIN beside AS b
+LEFT JOIN other_requests AS b
   ON b.capture = w.capture AND b.connection_id = w.connection_id AND b.topic = w.topic
   AND b.producer_name = w.producer_name
 LEFT JOIN pings AS p

@@ -73,7 +73,7 @@ rival = "Storage or a proxy that works at an even pace; where the time before st
 decides = "Whether the topic, its namespace, the broker or its resource group has a publish rate of one message in {pause_ms} ms."
 do = "Raise the publish rate, or send less: nothing on the wire says to the client that it is limited. More connections only hide it."
 */
-WITH client_pings AS ( -- The broker's own PINGs say nothing about what it reads.
+WITH client_pings AS ( -- The broker's own PINGs do not show that it reads.
   SELECT capture, connection_id, frame_no
   FROM frames
   WHERE
@@ -82,7 +82,7 @@ WITH client_pings AS ( -- The broker's own PINGs say nothing about what it reads
       SELECT capture, connection_id, request_frame_no FROM exchanges WHERE kind = 'ping'
     )
 ),
-waiting AS (
+waiting_requests AS (
   SELECT
     e.capture, e.connection_id, l.client_ip, l.broker_ip, e.kind, e.topic, e.request_frame_no,
     e.response_frame_no, e.request_last_ns AS asked_ns,
@@ -101,13 +101,13 @@ waiting AS (
     )
     AND e.request_last_ns >= l.first_ts_ns + $start_s * 1000000000
 ),
-asked AS (
+long_waits AS (
   SELECT
     w.*,
     CASE w.kind
       WHEN 'publish' THEN concat('publish ', coalesce(w.topic, '')) ELSE w.kind
     END AS what
-  FROM waiting AS w
+  FROM waiting_requests AS w
   LEFT JOIN client_pings AS f
     ON f.capture = w.capture AND f.connection_id = w.connection_id
     AND f.frame_no = w.request_frame_no
@@ -118,11 +118,11 @@ asked AS (
 links AS (
   SELECT
     capture, connection_id, min(asked_ns) AS first_ns, max(until_ns) AS end_ns
-  FROM asked
+  FROM long_waits
   GROUP BY capture, connection_id
   HAVING count(DISTINCT what) > 1
 ),
-answers AS ( -- When the broker answered on such a connection, and when it did so before.
+answers AS ( -- Times of the broker's answers on a connection, each with the previous one.
   SELECT
     t.capture, t.connection_id, t.at_ns,
     lag(t.at_ns) OVER (PARTITION BY t.capture, t.connection_id ORDER BY t.at_ns) AS before_ns
@@ -153,7 +153,7 @@ pauses AS (
     max(CASE WHEN a.kind = 'publish' THEN a.request_frame_no END) AS send_frame,
     min(a.response_frame_no) AS answer_frame
   FROM answers AS p
-  JOIN asked AS a ON a.capture = p.capture AND a.connection_id = p.connection_id
+  JOIN long_waits AS a ON a.capture = p.capture AND a.connection_id = p.connection_id
   WHERE
     p.at_ns - p.before_ns >= $pause_s * 1000000000
     AND least(a.until_ns, p.at_ns) - greatest(a.asked_ns, p.before_ns) >= $pause_s * 1000000000
@@ -165,7 +165,7 @@ pauses AS (
       OR p.at_ns - p.before_ns >= $unpinged_s * 1000000000
     )
 ),
-elsewhere AS (
+other_answers AS (
   SELECT p.capture, p.connection_id, p.at_ns, count(*) AS answers
   FROM pauses AS p
   JOIN exchanges AS e ON e.capture = p.capture AND e.broker_ip = p.broker_ip
@@ -174,14 +174,14 @@ elsewhere AS (
     AND e.response_last_ns > p.first_ns AND e.response_last_ns < p.at_ns
   GROUP BY p.capture, p.connection_id, p.at_ns
 ),
-delivered AS (
+delivered_messages AS (
   SELECT p.capture, p.connection_id, p.at_ns, count(*) AS messages
   FROM pauses AS p
   JOIN deliveries AS d ON d.capture = p.capture AND d.connection_id = p.connection_id
   WHERE micros(d.ts) * 1000 > p.first_ns AND micros(d.ts) * 1000 < p.at_ns
   GROUP BY p.capture, p.connection_id, p.at_ns
 ),
-limited AS ( -- Producers whose sends waited: all others need not be put in order.
+waiting_producers AS ( -- Producers whose sends waited; only their receipts are sorted.
   SELECT e.capture, e.connection_id, e.topic
   FROM exchanges AS e
   JOIN pulsar_links AS l ON l.capture = e.capture AND l.connection_id = e.connection_id
@@ -197,7 +197,7 @@ receipts AS (
     e.request_last_ns, e.response_last_ns, e.latency_ns, e.outstanding_before,
     e.request_frame_no, e.response_frame_no,
     lag(e.response_last_ns) OVER topic_of AS before_ns
-  FROM limited AS t
+  FROM waiting_producers AS t
   JOIN exchanges AS e
     ON e.capture = t.capture AND e.connection_id = t.connection_id AND e.topic = t.topic
   WHERE e.kind = 'publish' AND e.outcome = 'ok' AND NOT e.tainted AND e.latency_ns IS NOT NULL
@@ -206,7 +206,7 @@ receipts AS (
     ORDER BY e.response_last_ns, e.response_frame_no
   )
 ),
-gaps AS ( -- While at least one more send waited.
+gaps AS ( -- Gaps between receipts while another send waited.
   SELECT
     r.*, r.response_last_ns - r.before_ns AS gap_ns,
     median(r.response_last_ns - r.before_ns) OVER (
@@ -215,7 +215,7 @@ gaps AS ( -- While at least one more send waited.
   FROM receipts AS r
   WHERE r.request_last_ns < r.before_ns AND r.outstanding_before >= 1
 ),
-combs AS (
+gap_patterns AS (
   SELECT
     g.capture, g.connection_id, g.topic, g.client_ip, g.broker_ip, count(*) AS receipts,
     max(g.median_ns) AS median_ns,
@@ -235,16 +235,16 @@ stamps AS (
   FROM frames
   WHERE
     broker_timestamp_ms IS NOT NULL AND command = 'MESSAGE'
-    AND (capture, topic) IN (SELECT capture, topic FROM combs)
+    AND (capture, topic) IN (SELECT capture, topic FROM gap_patterns)
   GROUP BY capture, topic, ledger_id, entry_id
 ),
-stored AS ( -- The broker's own time of the entry, from what it delivered.
+broker_times AS ( -- The broker's timestamp of the entry, from its delivery.
   SELECT
     g.capture, g.connection_id, g.topic,
     median(f.broker_timestamp_ms - g.request_last_ns / 1e6) AS waiting_ms,
     median(g.response_last_ns / 1e6 - f.broker_timestamp_ms) AS storing_ms
   FROM gaps AS g
-  JOIN combs AS c
+  JOIN gap_patterns AS c
     ON c.capture = g.capture AND c.connection_id = g.connection_id AND c.topic = g.topic
   JOIN stamps AS f
     ON f.capture = g.capture AND f.topic = g.topic AND f.ledger_id = g.ledger_id
@@ -270,9 +270,9 @@ SELECT
 FROM pauses AS p
 JOIN connections AS c ON c.capture = p.capture AND c.connection_id = p.connection_id
 LEFT JOIN releases AS v ON v.server_version = c.server_version
-LEFT JOIN elsewhere AS o
+LEFT JOIN other_answers AS o
   ON o.capture = p.capture AND o.connection_id = p.connection_id AND o.at_ns = p.at_ns
-LEFT JOIN delivered AS d
+LEFT JOIN delivered_messages AS d
   ON d.capture = p.capture AND d.connection_id = p.connection_id AND d.at_ns = p.at_ns
 UNION ALL
 SELECT
@@ -289,8 +289,8 @@ SELECT
   FALSE AS ruled_out_broker,
   c.slowest_frame AS frame_oldest_waiting, CAST(NULL AS BIGINT) AS frame_ping_waiting,
   c.first_frame AS frame_send_waiting, c.its_frame AS frame_next_answer
-FROM combs AS c
-LEFT JOIN stored AS s
+FROM gap_patterns AS c
+LEFT JOIN broker_times AS s
   ON s.capture = c.capture AND s.connection_id = c.connection_id AND s.topic = c.topic
 WHERE
   c.share >= $comb_share AND (s.waiting_ms IS NULL OR s.waiting_ms >= s.storing_ms)

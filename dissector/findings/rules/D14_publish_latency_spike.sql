@@ -128,7 +128,7 @@ slots AS (
   FROM buckets AS b
   GROUP BY b.capture, b.topic, b.broker_ip, b.slot
 ),
-calm AS (
+baseline_latencies AS (
   SELECT
     q.capture, q.topic, q.broker_ip, max(q.sends_up_to) AS sends,
     min(CASE WHEN q.sends_up_to >= 0.99 * q.all_sends THEN q.most_ns END) AS p99_ns
@@ -157,13 +157,13 @@ clear_spikes AS (
   JOIN slots AS s
     ON s.capture = k.capture AND s.topic = k.topic AND s.broker_ip = k.broker_ip
     AND s.slot = k.slot
-  JOIN calm AS c
+  JOIN baseline_latencies AS c
     ON c.capture = k.capture AND c.topic = k.topic AND c.broker_ip = k.broker_ip
   WHERE
     s.sends >= $sends AND k.slow >= $slow_share * s.sends AND c.sends >= $calm_sends
     AND k.slow_ns >= $times * c.p99_ns
 ),
-others AS ( -- Quick ones say something only if slow sends went on waiting behind them.
+other_sends AS ( -- Fast sends count only if slow sends still waited after them.
   SELECT
     k.capture, k.broker_ip, k.slot, count(*) AS others, max(e.latency_ns) AS slowest_ns,
     max_by(e.response_frame_no, e.latency_ns) AS slowest_frame
@@ -201,5 +201,5 @@ SELECT
   k.first_frame AS frame_first_slow, k.last_frame AS frame_last_slow,
   o.slowest_frame AS frame_other_answer
 FROM clear_spikes AS k
-LEFT JOIN others AS o
+LEFT JOIN other_sends AS o
   ON o.capture = k.capture AND o.broker_ip = k.broker_ip AND o.slot = k.slot

@@ -70,7 +70,7 @@ what = "{messages} messages of producer {producer_name} on {topic} {messages|was
 known = "The entries have the same producer, sequence id and CRC32C, and different message ids: the broker stored both."
 decides = "A capture at the producer: what ended the first attempt."
 */
-WITH resent AS ( -- Few: sends that were sent before.
+WITH resent_messages AS ( -- Sends that repeat an earlier one; they are few.
   SELECT
     e.capture, e.topic, e.producer_name, e.sequence_id, e.crc32c_stored,
     min_by(e.request_frame_no, e.attempt) AS second_frame,
@@ -84,15 +84,15 @@ WITH resent AS ( -- Few: sends that were sent before.
     AND e.topic LIKE 'persistent://%' AND e.producer_name NOT LIKE 'pulsar.repl.%'
   GROUP BY e.capture, e.topic, e.producer_name, e.sequence_id, e.crc32c_stored
 ),
-places AS ( -- Where the log has them: by receipts, and by what consumers got.
+log_positions AS ( -- Their entries in the log, from receipts and deliveries.
   SELECT
     r.capture, r.topic, r.producer_name, r.sequence_id, r.crc32c_stored, 1 AS is_receipt,
     e.ledger_id, e.entry_id, e.response_last_ns AS at_ns, e.response_frame_no AS frame_no
-  FROM resent AS r
+  FROM resent_messages AS r
   JOIN (
     SELECT *
     FROM exchanges
-    WHERE crc32c_stored IN (SELECT crc32c_stored FROM resent)
+    WHERE crc32c_stored IN (SELECT crc32c_stored FROM resent_messages)
   ) AS e
     ON e.capture = r.capture AND e.topic = r.topic AND e.producer_name = r.producer_name
     AND e.sequence_id = r.sequence_id AND e.crc32c_stored = r.crc32c_stored
@@ -104,19 +104,19 @@ places AS ( -- Where the log has them: by receipts, and by what consumers got.
   SELECT
     r.capture, r.topic, r.producer_name, r.sequence_id, r.crc32c_stored, 0 AS is_receipt,
     d.ledger_id, d.entry_id, micros(d.ts) * 1000 AS at_ns, d.frame_no
-  FROM resent AS r
+  FROM resent_messages AS r
   JOIN (
     SELECT capture, connection_id, frame_no, topic, producer_name, sequence_id, batch_index,
       direction
     FROM messages
-    WHERE (capture, sequence_id) IN (SELECT capture, sequence_id FROM resent)
+    WHERE (capture, sequence_id) IN (SELECT capture, sequence_id FROM resent_messages)
   ) AS m
     ON m.capture = r.capture AND m.topic = r.topic AND m.producer_name = r.producer_name
     AND m.sequence_id = r.sequence_id AND m.direction = 'to_client'
   JOIN (
     SELECT capture, connection_id, frame_no, ts, ledger_id, entry_id, crc32c_stored
     FROM deliveries
-    WHERE crc32c_stored IN (SELECT crc32c_stored FROM resent)
+    WHERE crc32c_stored IN (SELECT crc32c_stored FROM resent_messages)
   ) AS d
     ON d.capture = m.capture AND d.connection_id = m.connection_id AND d.frame_no = m.frame_no
     AND d.crc32c_stored = r.crc32c_stored
@@ -135,12 +135,12 @@ copies AS (
     ) AS receipts,
     max(p.at_ns) AS last_ns, max(CASE WHEN p.is_receipt = 1 THEN p.frame_no END) AS receipt_frame,
     max(CASE WHEN p.is_receipt = 0 THEN p.frame_no END) AS message_frame
-  FROM places AS p
+  FROM log_positions AS p
   GROUP BY p.capture, p.topic, p.producer_name, p.sequence_id, p.crc32c_stored
   HAVING
     count(DISTINCT concat(CAST(p.ledger_id AS STRING), ':', CAST(p.entry_id AS STRING))) >= $ids
 ),
-firsts AS ( -- The first attempt of each, and how its producer and its connection ended.
+first_attempts AS ( -- The first attempt of each, and the end of its producer and connection.
   SELECT
     c.capture, c.topic, c.producer_name, c.sequence_id, c.crc32c_stored, c.ids, c.receipts,
     c.last_ns, c.receipt_frame, c.message_frame, e.connection_id, e.producer_id, e.incarnation,
@@ -151,7 +151,7 @@ firsts AS ( -- The first attempt of each, and how its producer and its connectio
       ORDER BY e.attempt, e.request_frame_no
     ) AS place
   FROM copies AS c
-  JOIN resent AS r
+  JOIN resent_messages AS r
     ON r.capture = c.capture AND r.topic = c.topic AND r.producer_name = c.producer_name
     AND r.sequence_id = c.sequence_id AND r.crc32c_stored = c.crc32c_stored
   JOIN (
@@ -168,7 +168,7 @@ firsts AS ( -- The first attempt of each, and how its producer and its connectio
     ON p.capture = e.capture AND p.connection_id = e.connection_id
     AND p.producer_id = e.producer_id AND p.incarnation = e.incarnation
 ),
-ended AS (
+connection_ends AS (
   SELECT
     f.capture, f.topic, f.producer_name, f.sequence_id, f.crc32c_stored, f.ids, f.receipts,
     f.last_ns, f.receipt_frame, f.message_frame, f.client_ip, f.request_first_ns,
@@ -189,7 +189,7 @@ ended AS (
       END
     ) AS ping_frame,
     count(CASE WHEN x.request_frame_no = f.second_frame THEN 1 END) AS is_same_link
-  FROM firsts AS f
+  FROM first_attempts AS f
   LEFT JOIN exchanges AS x
     ON x.capture = f.capture AND x.connection_id = f.connection_id
     AND x.kind IN ('publish', 'ping')
@@ -200,7 +200,7 @@ ended AS (
     f.request_frame_no, f.response_frame_no, f.second_frame, f.closed_first_by, f.ended,
     f.closed_by, f.closed_frame_no
 ),
-caused AS (
+copy_causes AS (
   SELECT
     s.*,
     CASE
@@ -218,9 +218,9 @@ caused AS (
       END,
       s.refused_frame, s.ping_frame
     ) AS cause_frame
-  FROM ended AS s
+  FROM connection_ends AS s
 ),
-consumed_copies AS ( -- What consumers got of topics whose sends were not captured, under several ids.
+consumed_copies AS ( -- Messages delivered under several ids on topics without captured sends.
   SELECT
     m.capture, m.topic, m.producer_name, m.sequence_id, d.crc32c_stored,
     count(DISTINCT concat(CAST(d.ledger_id AS STRING), ':', CAST(d.entry_id AS STRING))) AS ids,
@@ -260,7 +260,7 @@ SELECT
   max_by(s.second_frame, s.ids * 1000000000000 - s.request_frame_no) AS frame_second_send,
   max_by(s.receipt_frame, s.ids * 1000000000000 - s.request_frame_no) AS frame_last_receipt,
   max_by(s.message_frame, s.ids * 1000000000000 - s.request_frame_no) AS frame_last_message
-FROM caused AS s
+FROM copy_causes AS s
 GROUP BY s.capture, s.variant, s.topic, s.producer_name
 UNION ALL
 SELECT

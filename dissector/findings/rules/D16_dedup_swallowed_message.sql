@@ -30,7 +30,7 @@ rival = "A client that makes the same message anew before it sends it again (com
 decides = "Whether both sends hold the same application message: compare their payloads or keys."
 do = "Give each producer a name of its own, and let sequence ids rise: two that share them lose messages under deduplication."
 */
-WITH dropped AS (
+WITH dropped_sends AS (
   SELECT
     e.capture, e.connection_id, l.client_ip, e.topic, e.producer_name, e.sequence_id,
     coalesce(e.highest_sequence_id, e.sequence_id) AS highest_id, e.crc32c_stored,
@@ -52,7 +52,7 @@ WITH dropped AS (
     AND e.topic LIKE 'persistent://%' AND e.producer_name IS NOT NULL
     AND e.sequence_id IS NOT NULL AND e.chunk_id IS NULL AND p.ready_frame_no IS NOT NULL
 ),
-stored AS ( -- Receipts of the same sequence, of any connection and capture of the lake.
+stored_sequences AS ( -- Receipts of the same sequence id, on any connection and capture.
   SELECT
     d.capture, d.connection_id, d.request_frame_no,
     count(*) AS copies,
@@ -65,36 +65,36 @@ stored AS ( -- Receipts of the same sequence, of any connection and capture of t
           THEN s.request_frame_no
       END
     ) AS other_frame
-  FROM dropped AS d
+  FROM dropped_sends AS d
   JOIN exchanges AS s ON s.topic = d.topic AND s.producer_name = d.producer_name
   WHERE
     s.kind = 'publish' AND s.outcome = 'ok' AND s.sequence_id <= d.highest_id
     AND coalesce(s.highest_sequence_id, s.sequence_id) >= d.sequence_id
   GROUP BY d.capture, d.connection_id, d.request_frame_no
 ),
-others AS ( -- Equal sizes are mostly the same message made anew, with another publish time.
+stored_copies AS ( -- Equal sizes are mostly the same message with a new publish time.
   SELECT
     s.capture, s.connection_id, s.request_frame_no, s.other_frame,
     max(CASE WHEN f.frame_no = s.other_frame THEN f.payload_bytes END) AS stored_bytes,
     max(CASE WHEN f.frame_no = s.request_frame_no THEN f.payload_bytes END) AS payload_bytes
-  FROM stored AS s
+  FROM stored_sequences AS s
   JOIN (
     SELECT capture, frame_no, payload_bytes
     FROM frames
     WHERE
       command = 'SEND'
       AND (capture, frame_no) IN (
-        SELECT capture, other_frame FROM stored
+        SELECT capture, other_frame FROM stored_sequences
         UNION ALL
-        SELECT capture, request_frame_no FROM stored
+        SELECT capture, request_frame_no FROM stored_sequences
       )
   ) AS f ON f.capture = s.capture
   WHERE s.other_frame IS NOT NULL
   GROUP BY s.capture, s.connection_id, s.request_frame_no, s.other_frame
 ),
-delivered AS (
+delivered_copies AS (
   SELECT d.capture, d.connection_id, d.request_frame_no, count(*) AS copies
-  FROM dropped AS d
+  FROM dropped_sends AS d
   JOIN messages AS m ON m.topic = d.topic AND m.producer_name = d.producer_name
   WHERE
     m.direction = 'to_client' AND m.sequence_id >= d.sequence_id AND m.sequence_id <= d.highest_id
@@ -115,14 +115,14 @@ FROM (
   SELECT
     d.*, o.other_frame, o.stored_bytes, o.payload_bytes,
     CASE WHEN o.payload_bytes <> o.stored_bytes THEN 'other_content' ELSE '' END AS variant
-  FROM dropped AS d
-  LEFT JOIN stored AS s
+  FROM dropped_sends AS d
+  LEFT JOIN stored_sequences AS s
     ON s.capture = d.capture AND s.connection_id = d.connection_id
     AND s.request_frame_no = d.request_frame_no
-  LEFT JOIN others AS o
+  LEFT JOIN stored_copies AS o
     ON o.capture = d.capture AND o.connection_id = d.connection_id
     AND o.request_frame_no = d.request_frame_no
-  LEFT JOIN delivered AS m
+  LEFT JOIN delivered_copies AS m
     ON m.capture = d.capture AND m.connection_id = d.connection_id
     AND m.request_frame_no = d.request_frame_no
   WHERE

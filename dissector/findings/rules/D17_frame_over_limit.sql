@@ -55,7 +55,7 @@ rival = "Storage that was slow at that time: then smaller sends waited, too."
 decides = "Whether the bookies' log says that the entry is too large (nettyMaxFrameSizeBytes)."
 do = "Send smaller messages, or raise the bookies' frame size above the broker's limit: until then the topic may hang on this entry."
 */
-WITH large AS ( -- A handful, if any.
+WITH large_frames AS ( -- They are very few.
   SELECT
     e.capture, e.connection_id, e.topic, e.producer_name, e.client_ip, e.sequence_id, e.outcome,
     e.request_bytes, e.request_frame_no, e.request_first_ns, e.request_last_ns, e.latency_ns,
@@ -77,7 +77,7 @@ SELECT
   CAST(NULL AS BIGINT) AS measured_payload_bytes,
   max(g.max_message_bytes) AS measured_limit_bytes, CAST(NULL AS DOUBLE) AS measured_waited_s,
   min(g.request_frame_no) AS frame_first_send, max(g.request_frame_no) AS frame_last_send
-FROM large AS g
+FROM large_frames AS g
 WHERE
   g.outcome = 'conn_closed' AND g.closed_first_by = 'broker'
   AND try_subtract(g.request_bytes, g.max_message_bytes) > $room_bytes
@@ -94,7 +94,7 @@ SELECT
   max(g.max_message_bytes) AS measured_limit_bytes,
   max(coalesce(g.latency_ns, g.last_ts_ns - g.request_last_ns)) / 1e9 AS measured_waited_s,
   min(g.request_frame_no) AS frame_first_send, max(g.request_frame_no) AS frame_last_send
-FROM large AS g
+FROM large_frames AS g
 JOIN frames AS f
   ON f.capture = g.capture AND f.connection_id = g.connection_id
   AND f.frame_no = g.request_frame_no

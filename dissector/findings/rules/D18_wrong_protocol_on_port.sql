@@ -70,7 +70,7 @@ rival = "A broker that stops, or does not take this client, and closes without a
 decides = "The broker's log names a frame length: 1347571548 is the beginning of a PROXY header, 218762510 that of its second version."
 do = "Set haProxyProtocolEnabled=true at the broker or the proxy behind this port, or switch the header off at the balancer."
 */
-WITH peers AS ( -- Connections of one protocol that got no answer of it.
+WITH peers AS ( -- Connections of a protocol without an answer in it.
   SELECT
     c.capture, c.connection_id, c.client_ip, c.broker_ip, c.broker_port, c.protocol, c.first_ts_ns,
     c.last_ts_ns, c.ended_packet, c.proxied_client_ip, c.tls_alert_to_client AS alert,
@@ -101,7 +101,7 @@ WITH peers AS ( -- Connections of one protocol that got no answer of it.
       )
     )
 ),
-spoken AS ( -- What a port is known to speak.
+port_protocols AS ( -- The protocols seen on a port.
   SELECT
     c.capture, c.broker_ip, c.broker_port,
     max(CASE WHEN c.protocol = 'pulsar' AND c.frames_to_client > 0 THEN 1 ELSE 0 END) AS is_pulsar,
@@ -115,7 +115,7 @@ spoken AS ( -- What a port is known to speak.
   WHERE c.protocol IN ('pulsar', 'tls')
   GROUP BY c.capture, c.broker_ip, c.broker_port
 ),
-named AS ( -- Ports that brokers of the capture name for TLS.
+tls_ports AS ( -- Ports that LOOKUP_RESPONSEs of the capture name for TLS.
   SELECT DISTINCT
     f.capture, regexp_extract(f.detail, '"pulsar[+]ssl://[^"]*:([0-9]+)/?"', 1) AS port
   FROM frames AS f
@@ -130,13 +130,13 @@ assessments AS (
       ELSE 'default_port'
     END AS variant
   FROM peers AS p
-  LEFT JOIN spoken AS s
+  LEFT JOIN port_protocols AS s
     ON s.capture = p.capture AND s.broker_ip = p.broker_ip AND s.broker_port = p.broker_port
-  LEFT JOIN named AS n ON n.capture = p.capture AND n.port = CAST(p.broker_port AS STRING)
+  LEFT JOIN tls_ports AS n ON n.capture = p.capture AND n.port = CAST(p.broker_port AS STRING)
   WHERE
     CASE
       WHEN p.kind IN ('pulsar_alert', 'proxy_header') THEN TRUE
-      -- Any server may answer so: what is no port of Pulsar is none of its concern.
+      -- Any server may answer like this, so only ports of Pulsar are judged.
       WHEN p.kind = 'alert'
         THEN p.broker_port IN (6650, 6651) OR s.is_pulsar = 1 OR n.port IS NOT NULL
       WHEN p.kind = 'plain_on_tls' THEN s.is_tls = 1 AND s.is_pulsar = 0

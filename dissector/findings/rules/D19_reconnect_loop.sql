@@ -52,7 +52,7 @@ rival = "Short runs of a program, which are meant so; or an application that giv
 decides = "Whether the application's log names a failure before it closes the client."
 do = "Nothing, if these are runs of a program. Else keep one client and its connection: each costs a lookup and the opens."
 */
-WITH opened AS (
+WITH name_opens AS (
   SELECT
     'producer' AS kind, p.capture, p.connection_id, p.topic, p.name,
     CAST(NULL AS STRING) AS subscription, min(p.opened_frame_no) AS frame_no,
@@ -73,7 +73,7 @@ WITH opened AS (
   WHERE c.opened_frame_no IS NOT NULL AND c.name IS NOT NULL AND c.topic IS NOT NULL
   GROUP BY c.capture, c.connection_id, c.topic, c.name, c.subscription
 ),
-often AS ( -- The first open of a name on each connection, where there are enough of them.
+frequent_opens AS ( -- The first open of a name per connection, if there are enough.
   SELECT o.*
   FROM (
     SELECT
@@ -82,19 +82,19 @@ often AS ( -- The first open of a name on each connection, where there are enoug
       count(*) OVER (
         PARTITION BY o.kind, o.capture, o.topic, o.name, o.subscription, l.client_ip
       ) AS opens
-    FROM opened AS o
+    FROM name_opens AS o
     ANTI JOIN other_legs AS t ON t.capture = o.capture AND t.connection_id = o.connection_id
     JOIN connections AS l
       ON l.capture = o.capture AND l.connection_id = o.connection_id AND l.protocol = 'pulsar'
   ) AS o
   WHERE o.opens >= $opens
 ),
-timed AS (
+open_times AS (
   SELECT
     o.kind, o.capture, o.topic, o.name, o.subscription, o.client_ip, o.connection_id, o.frame_no,
     o.in_order, o.closed_first_by, f.last_ts_ns AS at_ns,
     lead(f.last_ts_ns, CAST($opens - 1 AS INT)) OVER entity AS until_ns
-  FROM often AS o
+  FROM frequent_opens AS o
   JOIN frames AS f
     ON f.capture = o.capture AND f.connection_id = o.connection_id AND f.frame_no = o.frame_no
   WINDOW entity AS (
@@ -102,11 +102,11 @@ timed AS (
     ORDER BY f.last_ts_ns, o.frame_no
   )
 ),
-spans AS ( -- From the first to the last of the opens that lie so close.
+spans AS ( -- The first and last of the opens that are close together.
   SELECT
     kind, capture, topic, name, subscription, client_ip, min(at_ns) AS first_ns,
     max(until_ns) AS last_ns, min(until_ns - at_ns) AS closest_ns
-  FROM timed
+  FROM open_times
   WHERE until_ns - at_ns <= $window_s * 1000000000
   GROUP BY kind, capture, topic, name, subscription, client_ip
 ),
@@ -118,7 +118,7 @@ steps AS (
     count(*) OVER (
       PARTITION BY t.kind, t.capture, t.topic, t.name, t.subscription, t.client_ip
     ) AS opens
-  FROM timed AS t
+  FROM open_times AS t
   JOIN spans AS s
     ON s.kind = t.kind AND s.capture = t.capture AND s.topic = t.topic AND s.name = t.name
     AND s.subscription IS NOT DISTINCT FROM t.subscription AND s.client_ip = t.client_ip
@@ -128,7 +128,7 @@ steps AS (
     ORDER BY t.at_ns, t.frame_no
   )
 ),
-ends AS ( -- The last frame of each of these connections.
+connection_ends AS ( -- The last frame of each connection.
   SELECT
     f.capture, f.connection_id, max(f.frame_no) AS last_no,
     max_by(
@@ -176,7 +176,7 @@ loops AS (
       END
     ) AS broken_off
   FROM steps AS s
-  LEFT JOIN ends AS e ON e.capture = s.capture AND e.connection_id = s.connection_id
+  LEFT JOIN connection_ends AS e ON e.capture = s.capture AND e.connection_id = s.connection_id
   LEFT JOIN publish_outcomes AS a ON a.capture = s.capture AND a.connection_id = s.connection_id
   GROUP BY s.kind, s.capture, s.topic, s.name, s.subscription, s.client_ip
 )

@@ -65,7 +65,7 @@ rival = "A path that loses packets of one direction, or a firewall that forgot t
 decides = "Whether the other host took part in other connections at that time."
 do = "Look at the path between both, and at the other host's uptime."
 */
-WITH pings AS ( -- PINGs without a PONG, or with one behind the close that came long after.
+WITH pings AS ( -- PINGs without a PONG, or with one long after the close.
   SELECT
     e.capture, e.connection_id, e.request_frame_no, e.request_last_ns,
     coalesce(e.response_last_ns, l.last_ts_ns) AS end_ns, e.response_frame_no AS pong_no,
@@ -98,7 +98,7 @@ WITH pings AS ( -- PINGs without a PONG, or with one behind the close that came 
     AND coalesce(e.response_last_ns, l.last_ts_ns) - e.request_last_ns
     >= $unanswered_s * 1000000000
 ),
-given_up AS ( -- The first of them that is of the side that closed.
+first_unanswered AS ( -- The first one from the side that closed.
   SELECT
     p.capture, p.connection_id, p.client_ip, p.broker_ip, p.giver_up, p.direction,
     p.retransmitted, min(p.request_frame_no) AS ping_no, min(p.request_last_ns) AS ping_ns,
@@ -110,7 +110,7 @@ given_up AS ( -- The first of them that is of the side that closed.
   GROUP BY
     p.capture, p.connection_id, p.client_ip, p.broker_ip, p.giver_up, p.direction, p.retransmitted
 ),
-behind AS (
+later_traffic AS (
   SELECT
     g.capture, g.connection_id, g.ping_no, g.ping_ns, g.pong_no, g.end_ns, g.client_ip,
     g.broker_ip, g.giver_up, g.retransmitted,
@@ -134,17 +134,17 @@ behind AS (
       END
     ) AS last_heard,
     max(CASE WHEN f.direction = g.direction THEN f.frame_no END) AS last_said
-  FROM given_up AS g
+  FROM first_unanswered AS g
   JOIN frames AS f ON f.capture = g.capture AND f.connection_id = g.connection_id
   GROUP BY
     g.capture, g.connection_id, g.ping_no, g.ping_ns, g.pong_no, g.end_ns, g.client_ip,
     g.broker_ip, g.giver_up, g.retransmitted, g.direction
 ),
-pinged AS ( -- The PINGs of the side that gave up.
+ping_counts AS ( -- The PINGs of the side that closed.
   SELECT
     b.capture, b.connection_id, count(*) AS sent, count(e.latency_ns) AS answered,
     max(e.latency_ns) AS slowest_ns
-  FROM behind AS b
+  FROM later_traffic AS b
   JOIN exchanges AS e
     ON e.capture = b.capture AND e.connection_id = b.connection_id AND e.kind = 'ping'
   JOIN frames AS f
@@ -171,6 +171,6 @@ SELECT
   b.frames_behind > 0 AND b.pong_no IS NULL AS ruled_out_idle,
   b.ping_no AS frame_ping, b.last_heard AS frame_last_of_the_silent_side,
   b.last_said AS frame_last_of_the_other_side, b.pong_no AS frame_late_pong
-FROM behind AS b
-JOIN pinged AS p ON p.capture = b.capture AND p.connection_id = b.connection_id
+FROM later_traffic AS b
+JOIN ping_counts AS p ON p.capture = b.capture AND p.connection_id = b.connection_id
 WHERE b.pongs_behind = 0 OR b.pong_no IS NOT NULL

@@ -174,7 +174,7 @@ what = "The broker refused {command} on {topic}[ (subscription {subscription})] 
 known = "The refusals are in the capture, an open that could hold the name is not."
 rival = "Another host that holds the name by right, or the client's own earlier connection from before the capture."
 */
-WITH classified_refusals AS ( -- Refusals by what the broker's text says: a name is not the only thing to be taken.
+WITH classified_refusals AS ( -- Refusals by cause, from the broker's text: not only names can be in use.
   SELECT
     e.*,
     CASE
@@ -208,7 +208,7 @@ refusals AS (
   GROUP BY
     e.capture, e.topic, e.subscription, e.client_ip, e.request_command, e.error_code, e.cause
 ),
-named AS ( -- Texts about a range end with the other consumer's address: R:/10.0.0.1:40000]}
+named_refusals AS ( -- Texts about a range end with the owner's address: R:/10.0.0.1:40000]}
   SELECT
     r.*, p.name,
     CASE
@@ -224,11 +224,11 @@ named AS ( -- Texts about a range end with the other consumer's address: R:/10.0
     ON p.capture = r.capture AND p.connection_id = r.connection_id
     AND p.opened_frame_no = r.request_no
 ),
-holders AS ( -- What was open under the name, or excludes others, when it was first refused.
+name_owners AS ( -- Producers or consumers that owned or excluded the name at its first refusal.
   SELECT
     n.capture, n.request_no, o.connection_id, o.id, o.opened_frame_no, o.opened_ns, o.client_ip,
     o.client_port, o.link_last_ns, o.ended
-  FROM named AS n
+  FROM named_refusals AS n
   JOIN pulsar_opens AS o
     ON o.capture = n.capture AND o.topic = n.topic
     AND o.kind = CASE n.request_command WHEN 'PRODUCER' THEN 'producer' ELSE 'consumer' END
@@ -262,7 +262,7 @@ holders AS ( -- What was open under the name, or excludes others, when it was fi
       )
     )
 ),
-last_holder AS (
+last_owners AS (
   SELECT
     h.capture, h.request_no, max_by(h.connection_id, h.opened_frame_no) AS connection_id,
     max(h.opened_frame_no) AS opened_no, max_by(h.id, h.opened_frame_no) AS id,
@@ -270,42 +270,42 @@ last_holder AS (
     max_by(h.client_port, h.opened_frame_no) AS client_port,
     max_by(CASE WHEN h.ended IN ('fin', 'rst') THEN h.link_last_ns END, h.opened_frame_no)
       AS ended_ns
-  FROM holders AS h
+  FROM name_owners AS h
   GROUP BY h.capture, h.request_no
 ),
-reopened AS ( -- Holders that were opened behind their own close, before it was answered.
+reopened_owners AS ( -- Owners that were opened after their own close, before its answer.
   SELECT h.capture, h.request_no, max(e.request_frame_no) AS close_no
-  FROM last_holder AS h
+  FROM last_owners AS h
   JOIN exchanges AS e
     ON e.capture = h.capture AND e.connection_id = h.connection_id AND e.kind = 'request'
     AND e.request_command IN ('CLOSE_PRODUCER', 'CLOSE_CONSUMER')
     AND coalesce(e.producer_id, e.consumer_id) = h.id AND e.request_frame_no < h.opened_no
-  JOIN named AS n
+  JOIN named_refusals AS n
     ON n.capture = h.capture AND n.request_no = h.request_no
     AND (n.request_command = 'PRODUCER') = (e.request_command = 'CLOSE_PRODUCER')
   WHERE coalesce(e.response_frame_no > h.opened_no, TRUE)
   GROUP BY h.capture, h.request_no
 ),
-holder_activity AS ( -- When its client was last heard before the last refusal.
+owner_activity AS ( -- The last frame from the owner's client before the last refusal.
   SELECT
     h.capture, h.request_no, max(f.last_ts_ns) AS heard_ns, max(f.frame_no) AS heard_no
-  FROM last_holder AS h
-  JOIN named AS n ON n.capture = h.capture AND n.request_no = h.request_no
+  FROM last_owners AS h
+  JOIN named_refusals AS n ON n.capture = h.capture AND n.request_no = h.request_no
   JOIN frames AS f ON f.capture = h.capture AND f.connection_id = h.connection_id
   WHERE f.direction = 'to_broker' AND f.frame_no < n.last_no
   GROUP BY h.capture, h.request_no
 ),
-placed AS (
+refusals_with_owner AS (
   SELECT
     n.*, h.connection_id AS holder_connection, h.opened_no, h.client_ip AS holder_ip,
     h.client_port AS holder_port, r.close_no, g.heard_no, (n.last_ns - g.heard_ns) / 1e9 AS silent_s,
     coalesce(
       h.ended_ns < n.first_ns OR n.last_ns - g.heard_ns >= $silent_s * 1000000000, FALSE
     ) AS is_dead
-  FROM named AS n
-  LEFT JOIN last_holder AS h ON h.capture = n.capture AND h.request_no = n.request_no
-  LEFT JOIN reopened AS r ON r.capture = n.capture AND r.request_no = n.request_no
-  LEFT JOIN holder_activity AS g ON g.capture = n.capture AND g.request_no = n.request_no
+  FROM named_refusals AS n
+  LEFT JOIN last_owners AS h ON h.capture = n.capture AND h.request_no = n.request_no
+  LEFT JOIN reopened_owners AS r ON r.capture = n.capture AND r.request_no = n.request_no
+  LEFT JOIN owner_activity AS g ON g.capture = n.capture AND g.request_no = n.request_no
 ),
 assessments AS (
   SELECT
@@ -320,7 +320,7 @@ assessments AS (
       ELSE 'own_second_connection'
     END AS kind,
     p.refusals > 1 AND p.last_ns - p.first_ns >= $lasting_s * 1000000000 AS is_lasting
-  FROM placed AS p
+  FROM refusals_with_owner AS p
 )
 SELECT
   j.capture, j.first_ns, j.last_ns,

@@ -79,8 +79,8 @@ answers AS (
     AND q.frame_no = l.request_frame_no AND q.command = 'LOOKUP'
   WHERE l.topic IS NOT NULL
 ),
--- A chain goes on while the lookup before was redirected, and the next follows soon.
-linked AS (
+-- A chain continues if the previous lookup was redirected and the next follows soon.
+linked_lookups AS (
   SELECT
     a.*,
     CASE
@@ -102,7 +102,7 @@ chains AS (
       PARTITION BY l.capture, l.client_ip, l.topic ORDER BY l.request_last_ns, l.request_frame_no
       ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS chain
-  FROM linked AS l
+  FROM linked_lookups AS l
 )
 SELECT
   c.capture, min(c.request_last_ns) AS first_ns, max(c.response_last_ns) AS last_ns, '' AS variant,

@@ -113,7 +113,7 @@ refusal_runs AS (
     ) AS story
   FROM refusals AS r
 ),
-refused AS (
+refused_opens AS (
   SELECT
     r.capture, r.topic, r.client_ip, min(r.at_ns) AS first_ns, max(r.at_ns) AS last_ns,
     count(*) AS refused, max_by(r.request_command, r.response_frame_no) AS command,
@@ -124,7 +124,7 @@ refused AS (
   GROUP BY r.capture, r.topic, r.client_ip, r.story
   HAVING count(*) >= $refusals AND max(r.at_ns) - min(r.at_ns) >= $lasting_s * 1000000000
 ),
-opens AS ( -- Opens that were not answered, or so late that their client had given up.
+opens AS ( -- Opens without an answer, or with one after the client gave up.
   SELECT
     o.kind, o.capture, o.connection_id, o.id, o.incarnation, o.topic, o.client_ip,
     o.opened_frame_no, o.ready_frame_no, o.opened_ns, o.answered_ns, o.link_last_ns, o.outcome,
@@ -145,7 +145,7 @@ opens AS ( -- Opens that were not answered, or so late that their client had giv
       WHEN o.closed_by = 'broker' AND o.refused_code IS NULL THEN $lasting_s ELSE $timeout_s
     END * 1000000000
 ),
-watched AS (
+observed_opens AS (
   SELECT
     o.kind, o.capture, o.connection_id, o.id, o.incarnation, o.topic, o.client_ip,
     o.opened_frame_no, o.ready_frame_no, o.opened_ns, o.answered_ns, o.link_last_ns, o.outcome,
@@ -177,7 +177,7 @@ watched AS (
     o.opened_frame_no, o.ready_frame_no, o.opened_ns, o.answered_ns, o.link_last_ns, o.outcome,
     o.name, o.subscription, o.client_version, o.closed_no
 ),
-answered AS ( -- Opens that the broker answered in another way, and the next one that it granted.
+answered_opens AS ( -- Opens that the broker answered otherwise, and the next granted one.
   SELECT
     w.kind, w.capture, w.connection_id, w.topic, w.client_ip, w.client_version, w.opened_frame_no,
     w.opened_ns, w.link_last_ns, w.migrated_no, coalesce(w.migrated_no, w.closed_no) AS answer_no,
@@ -186,7 +186,7 @@ answered AS ( -- Opens that the broker answered in another way, and the next one
       AS migrated_to,
     min(o.answered_ns) AS followed_ns, min(o.ready_frame_no) AS followed_no,
     min_by(concat(o.broker_ip, ':', CAST(o.broker_port AS STRING)), o.ready_frame_no) AS opened_at
-  FROM watched AS w
+  FROM observed_opens AS w
   LEFT JOIN frames AS f
     ON f.capture = w.capture AND f.connection_id = w.connection_id AND f.frame_no = w.migrated_no
   LEFT JOIN pulsar_opens AS o
@@ -212,7 +212,7 @@ SELECT
   CAST(NULL AS STRING) AS measured_migrated_to, CAST(NULL AS STRING) AS measured_opened_at,
   r.first_no AS frame_first, r.first_answer_no AS frame_first_refusal, r.last_no AS frame_last,
   min(e.response_frame_no) AS frame_sign_of_life
-FROM refused AS r
+FROM refused_opens AS r
 LEFT JOIN exchanges AS e
   ON e.capture = r.capture AND e.topic = r.topic AND e.client_ip = r.client_ip
   AND e.kind = 'request' AND e.outcome = 'ok'
@@ -233,7 +233,7 @@ SELECT
   CAST(NULL AS STRING) AS measured_migrated_to, CAST(NULL AS STRING) AS measured_opened_at,
   min(w.opened_frame_no) AS frame_first, CAST(NULL AS BIGINT) AS frame_first_refusal,
   max(w.opened_frame_no) AS frame_last, max(w.pong_no) AS frame_sign_of_life
-FROM watched AS w
+FROM observed_opens AS w
 WHERE w.outcome <> 'ok' AND w.pongs > 0 AND w.migrated_no IS NULL AND w.closed_no IS NULL
 GROUP BY w.capture, w.topic, w.client_ip, w.kind
 UNION ALL
@@ -257,7 +257,7 @@ SELECT
   min(a.opened_frame_no) AS frame_first, CAST(NULL AS BIGINT) AS frame_first_refusal,
   max(a.followed_no) AS frame_last,
   min_by(a.answer_no, a.opened_frame_no) AS frame_sign_of_life
-FROM answered AS a
+FROM answered_opens AS a
 GROUP BY
   a.capture, a.topic, a.client_ip, a.kind, a.migrated_no IS NULL, a.followed_ns IS NULL
 UNION ALL
@@ -272,7 +272,7 @@ SELECT
   CAST(NULL AS STRING) AS measured_migrated_to, CAST(NULL AS STRING) AS measured_opened_at,
   min(w.opened_frame_no) AS frame_first, CAST(NULL AS BIGINT) AS frame_first_refusal,
   max(w.ready_frame_no) AS frame_last, CAST(NULL AS BIGINT) AS frame_sign_of_life
-FROM watched AS w
+FROM observed_opens AS w
 WHERE
   w.outcome = 'ok' AND w.uses = 0
   AND w.link_last_ns - w.answered_ns >= $lasting_s * 1000000000

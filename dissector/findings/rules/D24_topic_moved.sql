@@ -105,7 +105,7 @@ what = "The broker closed and took back {topic} {moves_seen} times, {churn_moves
 rival = "Tests or people that unload or delete it on purpose[, or that reset the cursor, since no producer was closed with the {only_consumers} consumers]."
 do = "Look at the load-shedding settings of the brokers (thresholds, loadBalancerSheddingEnabled), and at brokers that restart."
 */
-WITH closes AS ( -- A producer or consumer that was open, and that the broker closed without being asked.
+WITH closes AS ( -- Producers and consumers that the broker closed without a request.
   SELECT
     o.kind, o.capture, o.topic, o.name, o.subscription, o.client_ip, o.connection_id, o.id,
     o.incarnation, o.opened_ns, o.opened_frame_no, o.closed_frame_no, o.link_last_ns,
@@ -127,7 +127,7 @@ WITH closes AS ( -- A producer or consumer that was open, and that the broker cl
     AND o.topic IS NOT NULL
     AND f.direction = 'to_client' AND f.command IN ('CLOSE_PRODUCER', 'CLOSE_CONSUMER')
 ),
-migrations AS ( -- What the broker said of another cluster before it closed.
+migrations AS ( -- TOPIC_MIGRATED before the close.
   SELECT
     c.capture, c.connection_id, c.kind, c.id, c.incarnation, max(m.frame_no) AS migrated_no,
     max_by(
@@ -141,7 +141,7 @@ migrations AS ( -- What the broker said of another cluster before it closed.
     AND c.id = CASE c.kind WHEN 'producer' THEN m.producer_id ELSE m.consumer_id END
   GROUP BY c.capture, c.connection_id, c.kind, c.id, c.incarnation
 ),
-back AS ( -- The same with the next successful open of the same name.
+successful_reopens AS ( -- The closes with the next successful open of the same name.
   SELECT
     c.kind, c.capture, c.topic, c.connection_id, c.id, c.incarnation, c.opened_ns,
     c.closed_frame_no, c.closed_ns, c.broker, min(o.answered_ns) AS ready_ns,
@@ -159,7 +159,7 @@ back AS ( -- The same with the next successful open of the same name.
     c.kind, c.capture, c.topic, c.connection_id, c.id, c.incarnation, c.opened_ns,
     c.closed_frame_no, c.closed_ns, c.broker
 ),
-asked AS ( -- What a client asked for the topic behind a close that nothing successful followed.
+later_requests AS ( -- Requests for the topic after a close without a later successful open.
   SELECT
     c.kind, c.capture, c.topic, c.client_ip, c.connection_id, c.id, c.incarnation, c.closed_ns,
     c.closed_frame_no, c.link_last_ns, max(t.migrated_to) AS migrated_to,
@@ -173,7 +173,7 @@ asked AS ( -- What a client asked for the topic behind a close that nothing succ
     max_by(e.error_text, CASE WHEN e.error_code IS NOT NULL THEN e.response_frame_no END)
       AS error_text
   FROM closes AS c
-  ANTI JOIN back AS b
+  ANTI JOIN successful_reopens AS b
     ON b.capture = c.capture AND b.topic = c.topic AND b.ready_ns > c.closed_ns
   LEFT JOIN migrations AS t
     ON t.capture = c.capture AND t.connection_id = c.connection_id AND t.kind = c.kind
@@ -186,7 +186,7 @@ asked AS ( -- What a client asked for the topic behind a close that nothing succ
     c.kind, c.capture, c.topic, c.client_ip, c.connection_id, c.id, c.incarnation, c.closed_ns,
     c.closed_frame_no, c.link_last_ns
 ),
-gone AS (
+unreopened_names AS (
   SELECT
     a.*,
     CASE
@@ -194,7 +194,7 @@ gone AS (
       WHEN a.error_code = 'TopicNotFound' THEN 'deleted'
       ELSE 'not_reopened'
     END AS variant
-  FROM asked AS a
+  FROM later_requests AS a
   WHERE
     a.error_code IN ('TopicTerminatedError', 'TopicNotFound')
     OR (a.questions = 0 AND a.link_last_ns - a.closed_ns >= $gone_s * 1000000000)
@@ -204,13 +204,13 @@ costs AS (
     b.kind, b.capture, b.topic, b.closed_ns, b.closed_frame_no, b.opened_ns, b.ready_ns,
     b.ready_frame_no, b.broker, b.back_broker, t.migrated_no, t.migrated_to, s.swallowed,
     r.resent, r.first_receipt_ns, d.delivered_again, u.unacked
-  FROM back AS b
+  FROM successful_reopens AS b
   LEFT JOIN migrations AS t
     ON t.capture = b.capture AND t.connection_id = b.connection_id AND t.kind = b.kind
     AND t.id = b.id AND t.incarnation = b.incarnation
   LEFT JOIN (
     SELECT b.capture, b.connection_id, b.id, b.incarnation, count(*) AS swallowed
-    FROM back AS b
+    FROM successful_reopens AS b
     JOIN exchanges AS e
       ON e.capture = b.capture AND e.connection_id = b.connection_id AND e.producer_id = b.id
       AND e.incarnation = b.incarnation AND e.kind = 'publish'
@@ -224,7 +224,7 @@ costs AS (
       b.capture, b.back_connection, b.back_id, b.back_incarnation,
       count(CASE WHEN e.attempt > 1 THEN 1 END) AS resent,
       min(CASE WHEN e.outcome = 'ok' THEN e.response_last_ns END) AS first_receipt_ns
-    FROM back AS b
+    FROM successful_reopens AS b
     JOIN exchanges AS e
       ON e.capture = b.capture AND e.connection_id = b.back_connection
       AND e.producer_id = b.back_id AND e.incarnation = b.back_incarnation AND e.kind = 'publish'
@@ -238,7 +238,7 @@ costs AS (
       b.capture, b.back_connection, b.back_id, b.back_incarnation,
       sum(CASE WHEN e.redelivery_cause IN ('unload', 'reconnect') THEN e.message_count END)
         AS delivered_again
-    FROM back AS b
+    FROM successful_reopens AS b
     JOIN deliveries AS e
       ON e.capture = b.capture AND e.connection_id = b.back_connection
       AND e.consumer_id = b.back_id AND e.incarnation = b.back_incarnation
@@ -249,7 +249,7 @@ costs AS (
     AND d.back_incarnation = b.back_incarnation AND b.kind = 'consumer'
   LEFT JOIN ( -- Nothing is said of these before something came to the consumer that is back.
     SELECT b.capture, b.connection_id, b.id, b.incarnation, sum(e.message_count) AS unacked
-    FROM back AS b
+    FROM successful_reopens AS b
     JOIN deliveries AS e
       ON e.capture = b.capture AND e.connection_id = b.connection_id AND e.consumer_id = b.id
       AND e.incarnation = b.incarnation
@@ -259,8 +259,8 @@ costs AS (
     ON u.capture = b.capture AND u.connection_id = b.connection_id AND u.id = b.id
     AND u.incarnation = b.incarnation AND b.kind = 'consumer' AND d.back_id IS NOT NULL
 ),
--- What was opened behind the last close, or is closed long after it, is closed by the next move.
-marked AS (
+-- A name opened after the last close, or closed long after it, begins the next move.
+move_starts AS (
   SELECT
     c.*,
     CASE
@@ -278,14 +278,14 @@ marked AS (
     FROM costs AS c
   ) AS c
 ),
-numbered AS (
+numbered_moves AS (
   SELECT
     m.*,
     sum(m.begins) OVER (
       PARTITION BY m.capture, m.topic ORDER BY m.closed_ns, m.closed_frame_no
       ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS move_no
-  FROM marked AS m
+  FROM move_starts AS m
 ),
 moves AS (
   SELECT
@@ -301,10 +301,10 @@ moves AS (
     min(n.migrated_to) AS migrated_to, min_by(n.broker, n.closed_frame_no) AS broker_from,
     min_by(n.back_broker, (CASE WHEN n.back_broker <> n.broker THEN 0 ELSE 1 END, n.ready_frame_no))
       AS broker_to
-  FROM numbered AS n
+  FROM numbered_moves AS n
   GROUP BY n.capture, n.topic, n.move_no
 ),
-named AS (
+classified_moves AS (
   SELECT
     m.*,
     CASE
@@ -320,7 +320,7 @@ named AS (
     ) - m.closed_ns AS churn_ns
   FROM moves AS m
 ),
-placed AS ( -- Topics that are closed one behind the other are told together.
+move_sweeps AS ( -- Topics that are closed in quick succession become one finding.
   SELECT
     p.*, count(*) OVER (PARTITION BY p.capture, p.variant, p.move_no, p.sweep) AS together,
     row_number() OVER (
@@ -343,7 +343,7 @@ placed AS ( -- Topics that are closed one behind the other are told together.
             ) <= $together_s * 1000000000 THEN 0
           ELSE 1
         END AS begins
-      FROM named AS m
+      FROM classified_moves AS m
     ) AS b
   ) AS p
 )
@@ -364,7 +364,7 @@ SELECT
   CAST(NULL AS STRING) AS measured_error_code, CAST(NULL AS STRING) AS measured_error_text,
   p.closed_frame_no AS frame_close, p.migrated_no AS frame_migrated,
   CAST(NULL AS BIGINT) AS frame_refusal, p.ready_frame_no AS frame_open_again
-FROM placed AS p
+FROM move_sweeps AS p
 WHERE p.place = 1
 UNION ALL
 SELECT
@@ -388,7 +388,7 @@ SELECT
   CAST(NULL AS STRING) AS measured_error_code, CAST(NULL AS STRING) AS measured_error_text,
   min(p.closed_frame_no) AS frame_close, CAST(NULL AS BIGINT) AS frame_migrated,
   CAST(NULL AS BIGINT) AS frame_refusal, max(p.ready_frame_no) AS frame_open_again
-FROM named AS p
+FROM classified_moves AS p
 GROUP BY p.capture, p.topic
 HAVING min(p.churn_ns) <= $churn_s * 1000000000
 UNION ALL
@@ -413,5 +413,5 @@ SELECT
   min(g.closed_frame_no) AS frame_close, max(g.migrated_no) AS frame_migrated,
   max(g.answer_no) AS frame_refusal,
   CAST(NULL AS BIGINT) AS frame_open_again
-FROM gone AS g
+FROM unreopened_names AS g
 GROUP BY g.capture, g.variant, g.topic, g.client_ip

@@ -97,7 +97,7 @@ rival = "Many processes behind one address."
 decides = "How many client processes this address stands for."
 do = "Look for clients that are made and never closed, or for a connection pool that is switched off."
 */
-WITH opened AS (
+WITH opens_closed_by_client AS (
   SELECT
     o.kind, o.capture, o.topic, o.client_ip, o.connection_id, o.id, o.incarnation, o.opened_ns,
     o.answered_ns, o.opened_frame_no, o.closed_frame_no, o.closed_by,
@@ -111,21 +111,21 @@ WITH opened AS (
     o.outcome = 'ok' AND o.refused_code IS NULL AND o.topic IS NOT NULL
     AND o.closed_by = 'client' AND o.closed_frame_no IS NOT NULL
 ),
-busy AS (
+busy_clients AS (
   SELECT capture, kind, topic, client_ip, min(many_ns) AS closest_ns
-  FROM opened
+  FROM opens_closed_by_client
   WHERE opens >= $opens
   GROUP BY capture, kind, topic, client_ip
   HAVING min(many_ns) <= $window_s * 1000000000
 ),
 producer_lifetimes AS (
   SELECT o.*, b.closest_ns
-  FROM opened AS o
-  JOIN busy AS b
+  FROM opens_closed_by_client AS o
+  JOIN busy_clients AS b
     ON b.capture = o.capture AND b.kind = o.kind AND b.topic = o.topic
     AND b.client_ip = o.client_ip
 ),
-used AS (
+sent_messages AS (
   SELECT
     l.kind, l.capture, l.connection_id, l.id, l.incarnation, sum(e.message_count) AS messages,
     sum(e.latency_ns) AS using_ns
@@ -146,7 +146,7 @@ used AS (
   WHERE l.kind = 'consumer'
   GROUP BY l.kind, l.capture, l.connection_id, l.id, l.incarnation
 ),
-asked AS (
+poll_counts AS (
   SELECT
     e.capture, e.client_ip, e.topic, e.request_command, count(*) AS polls,
     count(DISTINCT e.connection_id) AS connections_seen,
@@ -161,18 +161,18 @@ asked AS (
   GROUP BY e.capture, e.client_ip, e.topic, e.request_command
   HAVING count(*) >= $polls
 ),
-moved_messages AS ( -- What the clients that ask send to the topic and get from it.
+moved_messages AS ( -- Messages that polling clients send to the topic and receive from it.
   SELECT a.capture, a.client_ip, a.topic, a.request_command, sum(m.messages) AS messages
-  FROM asked AS a
+  FROM poll_counts AS a
   JOIN (
     SELECT e.capture, e.client_ip, e.topic, e.message_count AS messages, 1 AS is_sent
     FROM exchanges AS e
-    WHERE e.kind = 'publish' AND e.topic IN (SELECT topic FROM asked)
+    WHERE e.kind = 'publish' AND e.topic IN (SELECT topic FROM poll_counts)
     UNION ALL
     SELECT d.capture, l.client_ip, d.topic, d.message_count AS messages, 0 AS is_sent
     FROM deliveries AS d
     JOIN pulsar_links AS l ON l.capture = d.capture AND l.connection_id = d.connection_id
-    WHERE d.topic IN (SELECT topic FROM asked)
+    WHERE d.topic IN (SELECT topic FROM poll_counts)
   ) AS m
     ON m.capture = a.capture AND m.client_ip = a.client_ip AND m.topic = a.topic
   WHERE a.request_command = 'GET_SCHEMA' OR m.is_sent = 0
@@ -192,7 +192,7 @@ SELECT
   min(l.opened_frame_no) AS frame_first_open, min(l.closed_frame_no) AS frame_first_close,
   max(l.opened_frame_no) AS frame_last_open, max(l.closed_frame_no) AS frame_last_close
 FROM producer_lifetimes AS l
-LEFT JOIN used AS u
+LEFT JOIN sent_messages AS u
   ON u.kind = l.kind AND u.capture = l.capture AND u.connection_id = l.connection_id
   AND u.id = l.id AND u.incarnation = l.incarnation
 GROUP BY l.capture, l.kind, l.client_ip, l.topic
@@ -213,7 +213,7 @@ SELECT
   CAST(NULL AS DOUBLE) AS measured_using_s, a.first_no AS frame_first_open,
   CAST(NULL AS BIGINT) AS frame_first_close, CAST(NULL AS BIGINT) AS frame_last_open,
   a.last_no AS frame_last_close
-FROM asked AS a
+FROM poll_counts AS a
 LEFT JOIN moved_messages AS m
   ON m.capture = a.capture AND m.client_ip = a.client_ip AND m.topic = a.topic
   AND m.request_command = a.request_command

@@ -80,7 +80,7 @@ rival = "A token that has expired, one that another key signed, or a provider th
 decides = "The token's expiry and key id, compared with the broker's clock and keys."
 do = "Renew the credentials; look at the broker's authenticationProviders and keys."
 */
-WITH connects AS ( -- CONNECT of a connection, and what it says about credentials.
+WITH connects AS ( -- The CONNECT of a connection, and its credentials' support for refresh.
   SELECT
     e.capture, e.connection_id, e.request_frame_no, e.response_frame_no, e.request_last_ns,
     e.response_last_ns, e.outcome, e.error_code, e.error_text, l.client_ip, l.broker_ip,
@@ -108,7 +108,7 @@ challenges AS (
   FROM exchanges AS e
   WHERE e.kind = 'auth' AND e.request_command = 'AUTH_CHALLENGE'
 ),
-unrefreshed_connections AS ( -- Connections without refresh that the broker closed, and when the one before ended.
+unrefreshed_connections AS ( -- Connections without refresh that the broker closed, and the previous end.
   SELECT
     c.*, c.last_ts_ns - c.first_ts_ns AS age_ns,
     c.first_ts_ns - lag(c.last_ts_ns) OVER client AS behind_ns

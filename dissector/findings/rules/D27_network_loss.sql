@@ -80,7 +80,7 @@ rival = "A broker, or its host, that died in the meantime without closing its co
 decides = "Whether other connections to {broker_ip} were alive at that time."
 do = "If the broker lived: make the keep-alive interval shorter than the idle limit of firewalls, NAT and load balancers on the path, or raise that limit."
 */
-WITH lossy AS (
+WITH lossy_connections AS (
   SELECT
     c.capture, c.connection_id, c.client_ip, c.broker_ip, c.first_ts_ns, c.last_ts_ns, c.ended,
     c.retransmitted_packets_to_broker AS again_to_broker,
@@ -102,44 +102,44 @@ WITH lossy AS (
     c.retransmitted_packets_to_broker > 0 OR c.retransmitted_packets_to_client > 0
     OR c.ended = 'rst'
 ),
-timed AS ( -- Answers of connections that lost much, the slowest of the untouched ones first.
+timed_answers AS ( -- Answers on lossy connections, ranked by latency per `tainted`.
   SELECT
     c.capture, c.connection_id, e.tainted, e.latency_ns, e.request_frame_no, e.response_frame_no,
     row_number() OVER (
       PARTITION BY c.capture, c.connection_id, e.tainted ORDER BY e.latency_ns DESC
     ) AS place,
     count(*) OVER (PARTITION BY c.capture, c.connection_id, e.tainted) AS answers
-  FROM lossy AS c
+  FROM lossy_connections AS c
   JOIN exchanges AS e ON e.capture = c.capture AND e.connection_id = c.connection_id
   WHERE
     c.again >= $packets AND c.share_of_side >= $share AND e.kind = 'publish'
     AND e.outcome = 'ok' AND e.latency_ns IS NOT NULL
 ),
-clean AS (
+untouched_answers AS (
   SELECT
     t.capture, t.connection_id, max(t.answers) AS answers,
     max(CASE WHEN t.place > 0.01 * t.answers THEN t.latency_ns END) AS p99_ns
-  FROM timed AS t
+  FROM timed_answers AS t
   WHERE NOT t.tainted
   GROUP BY t.capture, t.connection_id
 ),
-touched AS (
+touched_answers AS (
   SELECT
     t.capture, t.connection_id, n.answers, n.p99_ns, count(*) AS slow,
     max(t.latency_ns) AS slowest_ns, max_by(t.request_frame_no, t.latency_ns) AS request_frame,
     max_by(t.response_frame_no, t.latency_ns) AS response_frame
-  FROM timed AS t
-  JOIN clean AS n ON n.capture = t.capture AND n.connection_id = t.connection_id
+  FROM timed_answers AS t
+  JOIN untouched_answers AS n ON n.capture = t.capture AND n.connection_id = t.connection_id
   WHERE t.tainted AND t.latency_ns >= $times * n.p99_ns
   GROUP BY t.capture, t.connection_id, n.answers, n.p99_ns
   HAVING count(*) >= $slow
 ),
-unanswered AS (
+unanswered_requests AS (
   SELECT
     c.capture, c.connection_id, c.client_ip, c.broker_ip, c.again, c.again_to_broker, c.ended,
     c.last_ts_ns, min(e.request_first_ns) AS lost_ns, min(e.request_frame_no) AS lost_frame,
     min_by(e.request_bytes, e.request_frame_no) AS lost_bytes
-  FROM lossy AS c
+  FROM lossy_connections AS c
   JOIN exchanges AS e ON e.capture = c.capture AND e.connection_id = c.connection_id
   WHERE
     e.kind IN ('publish', 'request', 'ping') AND e.outcome IN ('conn_closed', 'unanswered_at_end')
@@ -148,7 +148,7 @@ unanswered AS (
     c.capture, c.connection_id, c.client_ip, c.broker_ip, c.again, c.again_to_broker, c.ended,
     c.last_ts_ns
 ),
-unanswered_context AS ( -- What passed before the first request without an answer, and what came behind it.
+unanswered_context AS ( -- Frames before and after the first request without an answer.
   SELECT
     u.capture, u.connection_id, u.client_ip, u.broker_ip, u.again, u.again_to_broker, u.ended,
     u.last_ts_ns, u.lost_ns, u.lost_frame, u.lost_bytes,
@@ -161,11 +161,11 @@ unanswered_context AS ( -- What passed before the first request without an answe
     max(CASE WHEN f.frame_no = u.lost_frame THEN f.direction END) AS lost_direction,
     max(CASE WHEN f.frame_no < u.lost_frame THEN f.last_ts_ns END) AS before_ns,
     max(CASE WHEN f.frame_no < u.lost_frame THEN f.frame_no END) AS before_frame
-  FROM unanswered AS u
+  FROM unanswered_requests AS u
   JOIN (
     SELECT capture, connection_id, frame_no, direction, frame_bytes, last_ts_ns
     FROM frames
-    WHERE (capture, connection_id) IN (SELECT capture, connection_id FROM unanswered)
+    WHERE (capture, connection_id) IN (SELECT capture, connection_id FROM unanswered_requests)
   ) AS f ON f.capture = u.capture AND f.connection_id = u.connection_id
   GROUP BY
     u.capture, u.connection_id, u.client_ip, u.broker_ip, u.again, u.again_to_broker, u.ended,
@@ -183,13 +183,13 @@ SELECT
   CAST(NULL AS DOUBLE) AS measured_idle_measured_s,
   coalesce(t.request_frame, x.first_frame) AS frame_request,
   coalesce(t.response_frame, x.last_frame) AS frame_last
-FROM lossy AS c
-LEFT JOIN touched AS t ON t.capture = c.capture AND t.connection_id = c.connection_id
+FROM lossy_connections AS c
+LEFT JOIN touched_answers AS t ON t.capture = c.capture AND t.connection_id = c.connection_id
 LEFT JOIN (
   SELECT
     s.capture, s.connection_id, min(s.request_frame_no) AS first_frame,
     max(s.request_frame_no) AS last_frame
-  FROM lossy AS y
+  FROM lossy_connections AS y
   JOIN exchanges AS s ON s.capture = y.capture AND s.connection_id = y.connection_id
   WHERE y.again >= $packets
   GROUP BY s.capture, s.connection_id

@@ -48,7 +48,7 @@ rival = "Clients with a connection timeout of ten seconds to a broker that is st
 title = "CONNECT is not answered, and the client waits on"
 what = "{client_ip} sent CONNECT to {broker_ip}:{broker_port} on {connections} connections, got no frame back, and still waits at the capture's end, after {longest_s} s at the longest."
 */
-WITH asked AS (
+WITH connects AS (
   SELECT
     e.capture, e.connection_id, e.request_frame_no, e.request_last_ns, l.client_ip, l.broker_ip,
     l.broker_port, l.last_ts_ns, l.ended, l.closed_first_by, c.twin_connection_id,
@@ -63,17 +63,17 @@ WITH asked AS (
   WHERE
     e.request_command = 'CONNECT' AND l.started = 'syn'
     AND e.outcome IN ('conn_closed', 'unanswered_at_end', 'other_side_not_captured')
-    -- The SYN's answer, and CONNECT acknowledged: that direction is in the capture.
+    -- SYN-ACK and the ACK of CONNECT were captured: so is the broker's direction.
     AND c.frames_to_client = 0 AND c.stream_bytes_to_client = 0 AND c.packets_to_client > 1
 ),
-slow AS (
+slow_connects AS (
   SELECT
     a.*, a.end_ns - a.request_last_ns AS waited_ns,
     lead(a.request_last_ns, CAST($loop_opens - 1 AS INT)) OVER (
       PARTITION BY a.capture, a.client_ip, a.broker_ip, a.broker_port
       ORDER BY a.request_last_ns, a.request_frame_no
     ) - a.request_last_ns AS loop_ns
-  FROM asked AS a
+  FROM connects AS a
   WHERE a.end_ns - a.request_last_ns >= $silent_s * 1000000000
 )
 SELECT
@@ -93,5 +93,5 @@ SELECT
   min(s.waited_ns) / 1e9 AS measured_shortest_s, max(s.waited_ns) / 1e9 AS measured_longest_s,
   max(s.sent_again) = 0 AS ruled_out_network,
   min(s.request_frame_no) AS frame_connect, max(s.request_frame_no) AS frame_last_connect
-FROM slow AS s
+FROM slow_connects AS s
 GROUP BY s.capture, s.client_ip, s.broker_ip, s.broker_port

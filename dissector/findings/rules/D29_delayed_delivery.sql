@@ -71,7 +71,7 @@ rival = "A broker that was slow, and was well again at these moments by chance."
 decides = "Whether a due message comes by itself while nothing is published: the broker's timer for delayed messages does not fire, and the next publish does its work."
 do = "Look at the broker's version and its tracker of delayed messages (apache/pulsar#25996); until then a message now and then releases what is due."
 */
-WITH delayed AS (
+WITH delayed_deliveries AS (
   SELECT
     d.capture, d.connection_id, d.consumer_id, d.incarnation, d.frame_no, d.topic, d.subscription,
     d.subscription_type, d.ledger_id, d.entry_id, d.message_count, d.deliver_at_ms,
@@ -82,34 +82,34 @@ WITH delayed AS (
     d.deliver_at_ms IS NOT NULL AND d.deliver_at_ms > 0 AND d.is_redelivered = FALSE
     AND d.topic IS NOT NULL AND d.deliver_at_ms < 4102444800000
 ),
-stored AS (
+stored_sends AS (
   SELECT
     capture, connection_id, topic, ledger_id, entry_id, request_frame_no, response_last_ns, attempt
   FROM exchanges
   WHERE
     kind = 'publish' AND outcome = 'ok'
-    AND (capture, topic) IN (SELECT capture, topic FROM delayed)
+    AND (capture, topic) IN (SELECT capture, topic FROM delayed_deliveries)
 ),
-sent AS ( -- With the SEND that stored it, and how far that client's clock is from the tap's.
+delayed_sends AS ( -- With the SEND that stored it, and the offset of that client's clock.
   SELECT
     d.*, e.request_frame_no AS send_no, e.response_last_ns AS stored_ns,
     f.publish_time_ms, f.last_ts_ns AS sent_ns,
     e.connection_id AS send_connection,
     CASE WHEN e.attempt = 1 THEN f.publish_time_ms - f.last_ts_ns / 1e6 END AS skew_ms
-  FROM delayed AS d
-  LEFT JOIN stored AS e
+  FROM delayed_deliveries AS d
+  LEFT JOIN stored_sends AS e
     ON e.capture = d.capture AND e.topic = d.topic AND e.ledger_id = d.ledger_id
     AND e.entry_id = d.entry_id
   LEFT JOIN (
     SELECT capture, connection_id, frame_no, publish_time_ms, last_ts_ns
     FROM frames
-    WHERE command = 'SEND' AND (capture, connection_id) IN (SELECT capture, connection_id FROM stored)
+    WHERE command = 'SEND' AND (capture, connection_id) IN (SELECT capture, connection_id FROM stored_sends)
   ) AS f
     ON f.capture = e.capture AND f.connection_id = e.connection_id
     AND f.frame_no = e.request_frame_no
 ),
--- Permits from when it was due until it came: the last change before, and the least between.
-ready AS (
+-- Permits from the due time to the delivery: the last before, and the least between.
+available_permits AS (
   SELECT
     s.capture, s.connection_id, s.consumer_id, s.incarnation, s.frame_no,
     max_by(
@@ -119,7 +119,7 @@ ready AS (
     min(CASE WHEN micros(p.ts) > s.due_us THEN p.available_after END) AS least_available
   FROM (
     SELECT *, greatest(deliver_at_ms * 1000, coalesce(floor_div(stored_ns, 1000), 0)) AS due_us
-    FROM sent
+    FROM delayed_sends
   ) AS s
   JOIN permits AS p
     ON p.capture = s.capture AND p.connection_id = s.connection_id
@@ -128,7 +128,7 @@ ready AS (
   WHERE s.at_us - s.due_us >= $late_s * 1000000
   GROUP BY s.capture, s.connection_id, s.consumer_id, s.incarnation, s.frame_no
 ),
-woken AS ( -- SENDs behind a time without one.
+waking_sends AS ( -- SENDs after a time without one.
   SELECT *
   FROM (
     SELECT
@@ -139,18 +139,18 @@ woken AS ( -- SENDs behind a time without one.
     FROM exchanges AS e
     WHERE
       e.kind = 'publish' AND e.request_frame_no IS NOT NULL
-      AND (e.capture, e.topic) IN (SELECT capture, topic FROM delayed)
+      AND (e.capture, e.topic) IN (SELECT capture, topic FROM delayed_deliveries)
   ) AS n
   WHERE n.sent_us - n.before_us >= $late_s * 1000000
 ),
-clocks AS ( -- What a client held back before it sent it looks old, but not all that it sent.
+clocks AS ( -- Messages held back by a client look old, but not all of its messages are.
   SELECT
     f.capture, f.connection_id, min(f.publish_time_ms - f.last_ts_ns / 1e6) AS least_ms,
     max(f.publish_time_ms - f.last_ts_ns / 1e6) AS most_ms
   FROM frames AS f
   JOIN (
     SELECT DISTINCT capture, send_connection
-    FROM sent
+    FROM delayed_sends
     WHERE abs(skew_ms) / 1e3 > $tick_s
   ) AS s ON s.capture = f.capture AND s.send_connection = f.connection_id
   WHERE f.command = 'SEND' AND f.publish_time_ms IS NOT NULL
@@ -183,14 +183,14 @@ assessments AS (
         r.before_available > 0 AND coalesce(r.least_available, 1) > 0
         AND s.subscription_type IN ('Shared', 'Key_Shared') THEN 'late'
     END AS variant
-  FROM sent AS s
-  LEFT JOIN ready AS r
+  FROM delayed_sends AS s
+  LEFT JOIN available_permits AS r
     ON r.capture = s.capture AND r.connection_id = s.connection_id
     AND r.consumer_id = s.consumer_id AND r.incarnation = s.incarnation
     AND r.frame_no = s.frame_no
   LEFT JOIN clocks AS c ON c.capture = s.capture AND c.connection_id = s.send_connection
 ),
-sized AS (
+sized_assessments AS (
   SELECT
     j.*, w.request_frame_no AS releasing_no,
     CASE
@@ -200,7 +200,7 @@ sized AS (
       ELSE j.deliver_at_ms / 1e3 - j.at_us / 1e6
     END AS off_s
   FROM assessments AS j
-  LEFT JOIN woken AS w
+  LEFT JOIN waking_sends AS w
     ON w.capture = j.capture AND w.topic = j.topic AND j.variant = 'late'
     AND w.request_frame_no <> coalesce(j.send_no, -1)
     AND w.sent_us BETWEEN j.at_us - $behind_send_ms * 1000 AND j.at_us
@@ -228,5 +228,5 @@ SELECT
   max_by(z.send_no, CASE WHEN z.send_no IS NOT NULL THEN (z.off_s, 0 - z.frame_no) END) AS frame_worst_send,
   max_by(z.frame_no, (z.off_s, 0 - z.frame_no)) AS frame_worst_message,
   min(z.frame_no) AS frame_first_message, min(z.releasing_no) AS frame_releasing_send
-FROM sized AS z
+FROM sized_assessments AS z
 GROUP BY z.capture, z.variant, z.topic, z.subscription

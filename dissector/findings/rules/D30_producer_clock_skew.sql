@@ -34,7 +34,7 @@ what = "The clock of {client_ip} is {off_s} s {which_way} that of the tap: the m
 rival = "A client that holds every message for as long before it sends it; or the tap's clock."
 decides = "The clock of the client's host against a time server; a spread of {spread_s} s between its sends: a wait varies, a clock does not."
 */
-WITH counted AS ( -- Connections whose single messages were all published in one second's distance.
+WITH connection_distances AS ( -- Per connection the range of distances from publish time to SEND.
   SELECT
     f.capture, f.connection_id, count(*) AS sends,
     min(f.publish_time_ms * 1000000 - f.last_ts_ns) AS least_ns,
@@ -49,13 +49,13 @@ clients AS (
   SELECT
     c.capture, l.client_ip, sum(c.sends) AS sends, min(c.least_ns) AS least_ns,
     max(c.most_ns) AS most_ns
-  FROM counted AS c
+  FROM connection_distances AS c
   JOIN pulsar_links AS l ON l.capture = c.capture AND l.connection_id = c.connection_id
   GROUP BY c.capture, l.client_ip
 ),
--- The greatest distance decides for a clock that is behind: that send waited least. For one that is
--- ahead, the median: no wait makes a publish time young, but sends that were held make it older.
-apart AS (
+-- If a clock is behind, the greatest distance decides: that send waited least. If it is ahead, the
+-- median decides: waiting makes no publish time younger, but sends that were held look older.
+skewed_clients AS (
   SELECT c.capture, c.client_ip, c.sends, c.least_ns, c.most_ns
   FROM clients AS c
   ANTI JOIN unsteady_clocks AS u ON u.capture = c.capture
@@ -63,11 +63,11 @@ apart AS (
     c.sends >= $sends
     AND (c.most_ns > $skew_s * 1000000000 OR c.most_ns < - $skew_s * 1000000000)
 ),
-timed AS ( -- Sends of these clients, without what was sent again, and without the broker's own.
+timed_sends AS ( -- Sends of these clients, without repetitions and the broker's own.
   SELECT
     o.capture, o.client_ip, o.least_ns, o.most_ns, f.frame_no, f.last_ts_ns,
     f.publish_time_ms * 1000000 - f.last_ts_ns AS skew_ns
-  FROM apart AS o
+  FROM skewed_clients AS o
   JOIN pulsar_links AS l ON l.capture = o.capture AND l.client_ip = o.client_ip
   JOIN frames AS f ON f.capture = l.capture AND f.connection_id = l.connection_id
   JOIN exchanges AS e
@@ -86,7 +86,7 @@ medians AS (
     max(t.last_ts_ns) AS last_ns, CAST(median(t.skew_ns) AS DOUBLE) AS median_ns,
     min(t.skew_ns) AS least_ns, max(t.skew_ns) AS most_ns, min(t.frame_no) AS first_no,
     max(t.frame_no) AS last_no
-  FROM timed AS t
+  FROM timed_sends AS t
   GROUP BY t.capture, t.client_ip
 )
 SELECT

@@ -45,7 +45,7 @@ rival = "None: a negative acknowledgement gives up order, by design."
 decides = "Nothing is open."
 do = "Where order counts, do not acknowledge negatively: handle the message, or stop."
 */
-WITH kept AS ( -- Consumers of subscriptions that keep order, numbered: to sort by it is quicker.
+WITH ordered_consumers AS ( -- Consumers of ordered subscriptions, with a number to sort by.
   SELECT
     c.*,
     row_number() OVER (
@@ -56,37 +56,37 @@ WITH kept AS ( -- Consumers of subscriptions that keep order, numbered: to sort 
     c.subscription_type IN ('Exclusive', 'Failover', 'Key_Shared')
     AND c.topic LIKE 'persistent://%' AND c.opened_frame_no IS NOT NULL
 ),
-placed AS ( -- The place of an entry as one number.
+delivery_positions AS ( -- The position of an entry as one number.
   SELECT
     k.consumer_no, d.frame_no,
     try_multiply(d.ledger_id, 4294967296) + d.entry_id AS place,
     lag(try_multiply(d.ledger_id, 4294967296) + d.entry_id) OVER (
       PARTITION BY k.consumer_no ORDER BY d.frame_no
     ) AS place_before
-  FROM kept AS k
+  FROM ordered_consumers AS k
   JOIN deliveries AS d
     ON d.capture = k.capture AND d.connection_id = k.connection_id
     AND d.consumer_id = k.consumer_id AND d.incarnation = k.incarnation
   WHERE d.ledger_id BETWEEN 0 AND 2147483647 AND d.entry_id BETWEEN 0 AND 4294967295
 ),
-turned AS ( -- Consumers whose deliveries ever stepped back.
+reversed_consumers AS ( -- Consumers with a delivery of a lower position.
   SELECT k.*
-  FROM kept AS k
-  WHERE k.consumer_no IN (SELECT consumer_no FROM placed WHERE place < place_before)
+  FROM ordered_consumers AS k
+  WHERE k.consumer_no IN (SELECT consumer_no FROM delivery_positions WHERE place < place_before)
 ),
-seen AS ( -- Their deliveries, with the key where only that decides.
+keyed_deliveries AS ( -- Their deliveries, with the key for Key_Shared.
   SELECT
     k.consumer_no, k.capture, k.topic, k.subscription, k.subscription_type, d.frame_no, d.ts,
     d.ledger_id, d.entry_id, d.redelivery_count, d.is_redelivered, d.redelivery_cause,
     try_multiply(d.ledger_id, 4294967296) + d.entry_id AS place,
     CASE WHEN k.subscription_type = 'Key_Shared' THEN m.key END AS key
-  FROM turned AS k
+  FROM reversed_consumers AS k
   JOIN (
     SELECT
       capture, connection_id, consumer_id, incarnation, frame_no, ts, ledger_id, entry_id,
       redelivery_count, is_redelivered, redelivery_cause
     FROM deliveries
-    WHERE (capture, connection_id) IN (SELECT capture, connection_id FROM turned)
+    WHERE (capture, connection_id) IN (SELECT capture, connection_id FROM reversed_consumers)
   ) AS d
     ON d.capture = k.capture AND d.connection_id = k.connection_id
     AND d.consumer_id = k.consumer_id AND d.incarnation = k.incarnation
@@ -96,7 +96,7 @@ seen AS ( -- Their deliveries, with the key where only that decides.
     FROM messages
     WHERE
       direction = 'to_client' AND coalesce(ordering_key, partition_key) IS NOT NULL
-      AND (capture, connection_id) IN (SELECT capture, connection_id FROM turned)
+      AND (capture, connection_id) IN (SELECT capture, connection_id FROM reversed_consumers)
     GROUP BY capture, connection_id, frame_no
     HAVING
       min(coalesce(ordering_key, partition_key)) = max(coalesce(ordering_key, partition_key))
@@ -113,10 +113,10 @@ pairs AS (
     lag(s.place) OVER one_key AS place_before, lag(s.ledger_id) OVER one_key AS before_ledger_id,
     lag(s.entry_id) OVER one_key AS before_entry_id, lag(s.frame_no) OVER one_key AS before_no,
     lag(s.is_redelivered) OVER one_key AS before_redelivered
-  FROM seen AS s
+  FROM keyed_deliveries AS s
   WINDOW one_key AS (PARTITION BY s.consumer_no, s.key ORDER BY s.frame_no)
 ),
-backward AS (
+reversed_pairs AS (
   SELECT
     p.capture, p.topic, p.subscription, p.subscription_type, p.key, p.ts, p.frame_no,
     p.before_no, p.ledger_id, p.entry_id, p.before_ledger_id, p.before_entry_id,
@@ -128,10 +128,10 @@ backward AS (
   FROM pairs AS p
   WHERE p.place < p.place_before
 ),
-wandering AS ( -- Keys that consumers on several connections got.
+shared_keys AS ( -- Keys delivered to consumers on several connections.
   SELECT
     k.capture, k.topic, k.subscription, coalesce(m.ordering_key, m.partition_key) AS key
-  FROM kept AS k
+  FROM ordered_consumers AS k
   JOIN messages AS m
     ON m.capture = k.capture AND m.connection_id = k.connection_id AND m.topic = k.topic
     AND m.direction = 'to_client' AND coalesce(m.ordering_key, m.partition_key) IS NOT NULL
@@ -140,7 +140,7 @@ wandering AS ( -- Keys that consumers on several connections got.
     k.capture, k.topic, k.subscription, coalesce(m.ordering_key, m.partition_key)
   HAVING min(m.connection_id) <> max(m.connection_id)
 ),
-held AS ( -- Their deliveries in order, and whether the one before was still out.
+key_deliveries AS ( -- Their deliveries in order, and whether the previous one was unacknowledged.
   SELECT
     h.*,
     lag(h.consumer_no) OVER one_key AS before_consumer, lag(h.frame_no) OVER one_key AS before_no,
@@ -151,8 +151,8 @@ held AS ( -- Their deliveries in order, and whether the one before was still out
     SELECT
       w.capture, w.topic, w.subscription, w.key, k.subscription_type, k.consumer_no, d.frame_no,
       d.ts, d.ledger_id, d.entry_id, d.outcome, d.ack_latency_ns, d.is_redelivered
-    FROM wandering AS w
-    JOIN kept AS k
+    FROM shared_keys AS w
+    JOIN ordered_consumers AS k
       ON k.capture = w.capture AND k.topic = w.topic AND k.subscription = w.subscription
       AND k.subscription_type = 'Key_Shared'
     JOIN messages AS m
@@ -178,7 +178,7 @@ SELECT
   CAST(min_by(b.before_entry_id, b.frame_no) AS STRING) AS measured_before_entry_id,
   min_by(b.before_no, b.frame_no) AS frame_first_delivery,
   min(b.frame_no) AS frame_second_delivery
-FROM backward AS b
+FROM reversed_pairs AS b
 WHERE b.variant IS NOT NULL
 GROUP BY b.capture, b.variant, b.topic, b.subscription, b.subscription_type
 HAVING count(*) >= $entries
@@ -194,7 +194,7 @@ SELECT
   CAST(min_by(h.before_entry_id, h.frame_no) AS STRING) AS measured_before_entry_id,
   min_by(h.before_no, h.frame_no) AS frame_first_delivery,
   min(h.frame_no) AS frame_second_delivery
-FROM held AS h
+FROM key_deliveries AS h
 WHERE
   h.consumer_no <> h.before_consumer AND h.is_redelivered = FALSE
   AND (

@@ -84,7 +84,7 @@ rival = "An ack timeout that runs out while the messages wait in the client's qu
 decides = "Whether the client has an ack timeout, and how long the application takes for a full queue."
 do = "Make the queue smaller or the ack timeout longer: it should be twice what a full queue takes. Better switch the ack timeout off and use negative acks."
 */
-WITH redeliveries AS ( -- Few rows: what was delivered before, and not because somebody moved the cursor.
+WITH redeliveries AS ( -- Redeliveries except those after a SEEK; they are few.
   SELECT
     d.capture, d.connection_id, d.frame_no, d.topic, d.subscription, d.consumer_name,
     d.consumer_id, d.incarnation, d.ledger_id, d.entry_id, d.redelivery_count,
@@ -108,7 +108,7 @@ entries AS (
   FROM redeliveries AS a
   GROUP BY a.capture, a.topic, a.subscription, a.ledger_id, a.entry_id
 ),
-often AS (
+looping_subscriptions AS (
   SELECT
     e.capture, e.topic, e.subscription, count(*) AS entries, max(e.times) AS most_times,
     max(e.highest_count) AS highest_count, min(e.first_us) AS first_us, max(e.last_us) AS last_us,
@@ -128,15 +128,15 @@ often AS (
   WHERE e.times >= $times_unacked
   GROUP BY e.capture, e.topic, e.subscription
 ),
-acked AS (
+ack_counts AS (
   SELECT o.capture, o.topic, o.subscription, count(*) AS acks
-  FROM often AS o
+  FROM looping_subscriptions AS o
   JOIN acks AS a
     ON a.capture = o.capture AND a.topic = o.topic AND a.subscription = o.subscription
     AND a.action = 'ack'
   GROUP BY o.capture, o.topic, o.subscription
 ),
-dead AS ( -- Producers on what clients call dead-letter and retry topics, and what they sent.
+dead_letter_sends AS ( -- Producers on dead-letter and retry topics, by clients' naming, and their sends.
   SELECT
     p.capture, p.topic, p.subscription, min(p.opened_frame_no) AS open_frame,
     min(p.dead_topic) AS dead_topic, count(e.request_frame_no) AS sent
@@ -144,7 +144,7 @@ dead AS ( -- Producers on what clients call dead-letter and retry topics, and wh
     SELECT
       o.capture, o.topic, o.subscription, p.topic AS dead_topic, p.connection_id, p.producer_id,
       p.incarnation, p.opened_frame_no
-    FROM often AS o
+    FROM looping_subscriptions AS o
     JOIN producers AS p ON p.capture = o.capture
     JOIN connections AS l ON l.capture = p.capture AND l.connection_id = p.connection_id
     WHERE
@@ -174,7 +174,7 @@ requests AS (
       SELECT
         a.capture, a.connection_id, a.topic, a.subscription, a.frame_no, count(*) AS ids,
         max(c.first_flow_permits) AS queue, min(micros(a.ts)) AS at_us
-      FROM often AS o
+      FROM looping_subscriptions AS o
       JOIN acks AS a
         ON a.capture = o.capture AND a.topic = o.topic AND a.subscription = o.subscription
         AND a.action IN ('redeliver', 'nack')
@@ -235,10 +235,10 @@ SELECT
   o.first_frame AS frame_first_delivery, o.second_frame AS frame_second_delivery,
   o.last_frame AS frame_last_delivery, r.first_frame AS frame_first_request,
   r.last_frame AS frame_last_request, x.open_frame AS frame_dead_letter_producer
-FROM often AS o
-LEFT JOIN acked AS k
+FROM looping_subscriptions AS o
+LEFT JOIN ack_counts AS k
   ON k.capture = o.capture AND k.topic = o.topic AND k.subscription = o.subscription
-LEFT JOIN dead AS x
+LEFT JOIN dead_letter_sends AS x
   ON x.capture = o.capture AND x.topic = o.topic AND x.subscription = o.subscription
 LEFT JOIN requests AS r
   ON r.capture = o.capture AND r.topic = o.topic AND r.subscription = o.subscription

@@ -29,7 +29,7 @@ rival = "An application that calls redeliverUnacknowledgedMessages on purpose."
 decides = "Whether the application calls it, or its client does so for an empty list by mistake (apache/pulsar PR 7021)."
 do = "Refuse single messages instead (negative acknowledge), and update the client if the application does not call it."
 */
-WITH asked AS (
+WITH redelivery_requests AS (
   SELECT
     a.capture, a.connection_id, a.consumer_id, a.incarnation, a.topic, a.subscription,
     a.ledger_id, a.entry_id, a.frame_no, micros(a.ts) AS at_us,
@@ -45,7 +45,7 @@ WITH asked AS (
     ORDER BY a.frame_no
   )
 ),
-twice AS (
+double_deliveries AS (
   SELECT q.*
   FROM (
     SELECT
@@ -53,7 +53,7 @@ twice AS (
       s.ledger_id, s.entry_id, s.frame_no, s.before_frame, s.at_us, s.before_us,
       count(CASE WHEN d.frame_no > s.before_frame AND d.frame_no < s.frame_no THEN 1 END)
         AS between
-    FROM asked AS s
+    FROM redelivery_requests AS s
     JOIN deliveries AS d
       ON d.capture = s.capture AND d.connection_id = s.connection_id
       AND d.consumer_id = s.consumer_id AND d.incarnation = s.incarnation
@@ -65,19 +65,19 @@ twice AS (
   ) AS q
   WHERE q.between = 0
 ),
-emptied AS ( -- REDELIVER without an id is a row without one.
+empty_requests AS ( -- A REDELIVER without ids is one row without an id.
   SELECT
     a.capture, a.connection_id, a.consumer_id, a.incarnation, a.frame_no,
     micros(a.ts) * 1000 AS last_ts_ns
   FROM acks AS a
   WHERE a.action = 'redeliver' AND a.entry_id IS NULL AND a.ledger_id IS NULL
 ),
-everything AS (
+requests_for_all AS (
   SELECT
     e.capture, e.connection_id, e.consumer_id, e.incarnation, e.frame_no, e.last_ts_ns,
     count(d.frame_no) AS caused, min(d.frame_no) AS caused_frame,
     max(micros(d.ts)) * 1000 AS until_ns
-  FROM emptied AS e
+  FROM empty_requests AS e
   JOIN deliveries AS d
     ON d.capture = e.capture AND d.connection_id = e.connection_id
     AND d.consumer_id = e.consumer_id AND d.incarnation = e.incarnation
@@ -95,7 +95,7 @@ SELECT
   CAST(NULL AS BIGINT) AS measured_caused,
   min_by(t.before_frame, t.frame_no) AS frame_first_request,
   min(t.frame_no) AS frame_second_request, CAST(NULL AS BIGINT) AS frame_first_caused
-FROM twice AS t
+FROM double_deliveries AS t
 JOIN pulsar_consumers AS c
   ON c.capture = t.capture AND c.connection_id = t.connection_id
   AND c.consumer_id = t.consumer_id AND c.incarnation = t.incarnation
@@ -108,7 +108,7 @@ SELECT
   count(*) AS measured_ids, max(e.until_ns - e.last_ts_ns) / 1e9 AS measured_apart_s,
   sum(e.caused) AS measured_caused, min(e.frame_no) AS frame_first_request,
   max(e.frame_no) AS frame_second_request, min(e.caused_frame) AS frame_first_caused
-FROM everything AS e
+FROM requests_for_all AS e
 JOIN pulsar_consumers AS c
   ON c.capture = e.capture AND c.connection_id = e.connection_id
   AND c.consumer_id = e.consumer_id AND c.incarnation = e.incarnation

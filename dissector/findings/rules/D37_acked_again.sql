@@ -99,7 +99,7 @@ WITH refusals AS ( -- ACKs that the broker refused.
     e.kind = 'ack' AND e.outcome = 'error' AND e.error_code IS NOT NULL
     AND e.request_frame_no IS NOT NULL AND e.response_last_ns IS NOT NULL
 ),
-came_again AS (
+redelivered AS (
   SELECT
     d.capture, d.topic, d.subscription, d.ledger_id, d.entry_id, d.frame_no, d.message_count,
     d.redelivery_cause, d.redelivery_count, d.previous_connection_id, d.previous_frame_no,
@@ -110,14 +110,14 @@ came_again AS (
     d.is_redelivered AND d.topic LIKE 'persistent://%' AND d.previous_frame_no IS NOT NULL
     AND d.redelivery_cause <> 'seek'
 ),
-acked_before AS ( -- ACKs between two deliveries of an id; is_part: none was of the whole entry.
+earlier_acks AS ( -- ACKs between two deliveries of an id; is_part: none was of the whole entry.
   SELECT
     g.capture, g.topic, g.subscription, g.ledger_id, g.entry_id, g.frame_no, g.at_us,
     g.message_count, g.redelivery_cause, g.redelivery_count, g.previous_connection_id,
     g.previous_frame_no, a.connection_id, a.consumer_id, a.incarnation,
     min(CASE WHEN a.ack_set IS NULL THEN 0 ELSE 1 END) AS is_part,
     max(a.frame_no) AS ack_no, max(micros(a.ts)) AS acked_us
-  FROM came_again AS g
+  FROM redelivered AS g
   JOIN acks AS a
     ON a.capture = g.capture AND a.connection_id = g.previous_connection_id
     AND a.topic = g.topic AND a.subscription = g.subscription
@@ -134,10 +134,10 @@ acked_before AS ( -- ACKs between two deliveries of an id; is_part: none was of 
     g.message_count, g.redelivery_cause, g.redelivery_count, g.previous_connection_id,
     g.previous_frame_no, a.connection_id, a.consumer_id, a.incarnation
 ),
-closed AS ( -- When the consumer that acknowledged was closed, or its connection ended.
+consumer_ends AS ( -- The close of the acknowledging consumer, or its connection's end.
   SELECT
     k.*, c.closed_frame_no, coalesce(micros(f.ts), floor_div(l.last_ts_ns, 1000)) AS close_us
-  FROM acked_before AS k
+  FROM earlier_acks AS k
   JOIN pulsar_consumers AS c
     ON c.capture = k.capture AND c.connection_id = k.connection_id
     AND c.consumer_id = k.consumer_id AND c.incarnation = k.incarnation
@@ -151,7 +151,7 @@ closed AS ( -- When the consumer that acknowledged was closed, or its connection
       'reconnect', 'unload', 'consumer_gone', 'failover_switch', 'unknown'
     )
 ),
-cumulative AS ( -- Of a consumer whose type knows none.
+wrong_cumulative_acks AS ( -- Cumulative ACKs of a subscription type that allows none.
   SELECT
     a.capture, a.connection_id, a.consumer_id, a.incarnation, c.topic, c.subscription,
     c.subscription_type, count(DISTINCT a.frame_no) AS acks, min(micros(a.ts)) AS acked_us,
@@ -168,7 +168,7 @@ cumulative AS ( -- Of a consumer whose type knows none.
     a.capture, a.connection_id, a.consumer_id, a.incarnation, c.topic, c.subscription,
     c.subscription_type
 ),
-refused AS (
+refused_ids AS (
   SELECT
     a.capture, a.connection_id, a.consumer_id, a.incarnation, a.topic, a.subscription,
     a.ledger_id, a.entry_id, a.frame_no, micros(a.ts) AS acked_us, a.txn_most_bits,
@@ -179,7 +179,7 @@ refused AS (
     AND r.request_frame_no = a.frame_no
   WHERE a.action = 'ack' AND a.entry_id IS NOT NULL
 ),
-elsewhere AS ( -- Ids of refused ACKs that are in ACKs that were not refused.
+accepted_ids AS ( -- Ids of refused ACKs that are in ACKs that were not refused.
   SELECT DISTINCT n.capture, n.topic, n.subscription, n.ledger_id, n.entry_id
   FROM acks AS n
   ANTI JOIN refusals AS t
@@ -188,10 +188,10 @@ elsewhere AS ( -- Ids of refused ACKs that are in ACKs that were not refused.
   WHERE
     n.action = 'ack'
     AND (n.capture, n.topic, n.subscription, n.ledger_id, n.entry_id) IN (
-      SELECT capture, topic, subscription, ledger_id, entry_id FROM refused
+      SELECT capture, topic, subscription, ledger_id, entry_id FROM refused_ids
     )
 ),
-uncounted AS ( -- An id that was acknowledged in vain; its connection and consumer are those of the ACK.
+vain_acks AS ( -- Ids acknowledged in vain, with connection and consumer of the ACK.
   SELECT
     z.capture, z.connection_id, z.consumer_id, z.incarnation, z.topic, z.subscription,
     z.ledger_id, z.entry_id,
@@ -202,7 +202,7 @@ uncounted AS ( -- An id that was acknowledged in vain; its connection and consum
     CAST(NULL AS STRING) AS error_code, CAST(NULL AS STRING) AS error_text,
     CAST(NULL AS BIGINT) AS txn_most_bits, CAST(NULL AS BIGINT) AS txn_least_bits,
     CAST(NULL AS BIGINT) AS elsewhere
-  FROM closed AS z
+  FROM consumer_ends AS z
   WHERE z.close_us < z.at_us
   UNION ALL
   SELECT
@@ -210,7 +210,7 @@ uncounted AS ( -- An id that was acknowledged in vain; its connection and consum
     k.ledger_id, k.entry_id, 'index_acks', k.acked_us, NULL, k.at_us, k.previous_frame_no,
     k.ack_no, NULL, NULL, k.frame_no, k.message_count - p.message_count + p.messages_acked, NULL,
     NULL, NULL, NULL, NULL, NULL
-  FROM acked_before AS k
+  FROM earlier_acks AS k
   JOIN deliveries AS p
     ON p.capture = k.capture AND p.connection_id = k.previous_connection_id
     AND p.frame_no = k.previous_frame_no
@@ -220,13 +220,13 @@ uncounted AS ( -- An id that was acknowledged in vain; its connection and consum
     u.capture, u.connection_id, u.consumer_id, u.incarnation, u.topic, u.subscription,
     d.ledger_id, d.entry_id, 'cumulative_shared', u.acked_us, NULL, u.at_us, d.frame_no, u.ack_no,
     NULL, NULL, g.frame_no, NULL, u.acks, NULL, NULL, NULL, NULL, NULL
-  FROM cumulative AS u
+  FROM wrong_cumulative_acks AS u
   JOIN deliveries AS d
     ON d.capture = u.capture AND d.connection_id = u.connection_id
     AND d.consumer_id = u.consumer_id AND d.incarnation = u.incarnation
     AND d.frame_no < u.ack_no AND d.outcome <> 'acked'
     AND (d.ledger_id < u.ledger_id OR (d.ledger_id = u.ledger_id AND d.entry_id <= u.entry_id))
-  LEFT JOIN came_again AS g
+  LEFT JOIN redelivered AS g
     ON g.capture = d.capture AND g.previous_connection_id = d.connection_id
     AND g.previous_frame_no = d.frame_no
   UNION ALL
@@ -237,11 +237,11 @@ uncounted AS ( -- An id that was acknowledged in vain; its connection and consum
     min_by(r.error_text, r.frame_no), min_by(r.txn_most_bits, r.frame_no),
     min_by(r.txn_least_bits, r.frame_no),
     CASE WHEN r.subscription IS NOT NULL THEN count(e.entry_id) END
-  FROM refused AS r
-  LEFT JOIN elsewhere AS e
+  FROM refused_ids AS r
+  LEFT JOIN accepted_ids AS e
     ON e.capture = r.capture AND e.topic = r.topic AND e.subscription = r.subscription
     AND e.ledger_id = r.ledger_id AND e.entry_id = r.entry_id
-  LEFT JOIN came_again AS g
+  LEFT JOIN redelivered AS g
     ON g.capture = r.capture AND g.topic = r.topic AND g.subscription = r.subscription
     AND g.ledger_id = r.ledger_id AND g.entry_id = r.entry_id
     AND g.frame_no > r.response_frame_no
@@ -267,7 +267,7 @@ uncounted AS ( -- An id that was acknowledged in vain; its connection and consum
   ) AS f
     ON f.capture = a.capture AND f.txn_most_bits = a.txn_most_bits
     AND f.txn_least_bits = a.txn_least_bits
-  LEFT JOIN came_again AS g
+  LEFT JOIN redelivered AS g
     ON g.capture = d.capture AND g.previous_connection_id = d.connection_id
     AND g.previous_frame_no = d.frame_no
   WHERE d.outcome = 'ack_rolled_back'
@@ -275,16 +275,16 @@ uncounted AS ( -- An id that was acknowledged in vain; its connection and consum
     a.capture, a.connection_id, a.consumer_id, a.incarnation, a.topic, a.subscription,
     a.ledger_id, a.entry_id, a.txn_most_bits, a.txn_least_bits
 ),
-unkept AS (
+unkept_acks AS (
   SELECT
     capture, topic, subscription, min(close_us) AS close_us,
     min_by(ledger_id, (ledger_id, entry_id)) AS ledger_id,
     min_by(entry_id, (ledger_id, entry_id)) AS entry_id
-  FROM uncounted
+  FROM vain_acks
   WHERE way = 'not_kept'
   GROUP BY capture, topic, subscription
 ),
-holes AS ( -- The first entry before them that was stored or delivered, and not acknowledged.
+unacked_gaps AS ( -- The first earlier entry that was stored or delivered, but not acknowledged.
   SELECT
     k.capture, k.topic, k.subscription, min_by(k.hole, (k.ledger_id, k.entry_id)) AS hole,
     min_by(k.due_us, (k.ledger_id, k.entry_id)) AS due_us
@@ -292,7 +292,7 @@ holes AS ( -- The first entry before them that was stored or delivered, and not 
     SELECT
       n.capture, n.topic, n.subscription, s.ledger_id, s.entry_id, max(s.due_us) AS due_us,
       concat(CAST(s.ledger_id AS STRING), ':', CAST(s.entry_id AS STRING)) AS hole
-    FROM unkept AS n
+    FROM unkept_acks AS n
     JOIN (
       SELECT
         e.capture, e.topic, CAST(NULL AS STRING) AS subscription, e.ledger_id, e.entry_id,
@@ -303,11 +303,11 @@ holes AS ( -- The first entry before them that was stored or delivered, and not 
         AND f.frame_no = e.request_frame_no
       WHERE
         e.kind = 'publish' AND e.outcome = 'ok' AND e.entry_id IS NOT NULL
-        AND (e.capture, e.topic) IN (SELECT capture, topic FROM unkept)
+        AND (e.capture, e.topic) IN (SELECT capture, topic FROM unkept_acks)
       UNION ALL
       SELECT capture, topic, subscription, ledger_id, entry_id, micros(ts), deliver_at_ms * 1000
       FROM deliveries
-      WHERE (capture, topic, subscription) IN (SELECT capture, topic, subscription FROM unkept)
+      WHERE (capture, topic, subscription) IN (SELECT capture, topic, subscription FROM unkept_acks)
     ) AS s
       ON s.capture = n.capture AND s.topic = n.topic AND s.at_us < n.close_us
       AND (s.subscription IS NULL OR s.subscription = n.subscription)
@@ -331,7 +331,7 @@ holes AS ( -- The first entry before them that was stored or delivered, and not 
   ) AS k
   GROUP BY k.capture, k.topic, k.subscription
 ),
-summed AS (
+refusal_totals AS (
   SELECT
     i.capture, i.way, c.topic, c.subscription, c.subscription_type, c.consumer_name, c.client_ip,
     i.error_code, min(i.acked_us) AS acked_us, max(i.at_us) AS at_us, min(i.at_us) AS first_at_us,
@@ -358,7 +358,7 @@ summed AS (
           '(', CAST(txn_most_bits AS STRING), ',', CAST(txn_least_bits AS STRING), ')'
         )
       END AS transaction
-    FROM uncounted
+    FROM vain_acks
   ) AS i
   JOIN pulsar_consumers AS c
     ON c.capture = i.capture AND c.connection_id = i.connection_id
@@ -367,11 +367,11 @@ summed AS (
     i.capture, i.way, c.topic, c.subscription, c.subscription_type, c.consumer_name, c.client_ip,
     i.error_code
 ),
-granted AS ( -- ACKs that asked for an answer and were accepted behind the last refusal.
+accepted_acks AS ( -- ACKs with a request id that were accepted after the last refusal.
   SELECT
     s.capture, s.topic, s.subscription, s.consumer_name, s.client_ip, s.error_code,
     count(*) AS acks
-  FROM summed AS s
+  FROM refusal_totals AS s
   JOIN pulsar_consumers AS c
     ON c.capture = s.capture AND c.topic = s.topic AND c.subscription = s.subscription
     AND c.consumer_name = s.consumer_name AND c.client_ip = s.client_ip
@@ -410,11 +410,11 @@ SELECT
   CASE WHEN s.way <> 'rolled_back' THEN s.close_no END AS frame_close,
   CASE WHEN s.way = 'rolled_back' THEN s.close_no END AS frame_abort,
   s.again_no AS frame_delivered_again, s.last_refusal_no AS frame_last_refusal
-FROM summed AS s
-LEFT JOIN holes AS h
+FROM refusal_totals AS s
+LEFT JOIN unacked_gaps AS h
   ON h.capture = s.capture AND h.topic = s.topic AND h.subscription = s.subscription
   AND s.way = 'not_kept'
-LEFT JOIN granted AS g
+LEFT JOIN accepted_acks AS g
   ON g.capture = s.capture AND g.topic = s.topic AND g.subscription = s.subscription
   AND g.consumer_name = s.consumer_name AND g.client_ip = s.client_ip
   AND g.error_code = s.error_code

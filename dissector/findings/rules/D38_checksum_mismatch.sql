@@ -85,7 +85,7 @@ known = "The checksum was computed over the bytes that were captured."
 rival = "The capture itself may have damaged the bytes, or the receiver does not verify."
 decides = "The answer of the receiver, or a second capture."
 */
-WITH bad AS ( -- Few, if any.
+WITH wrong_frames AS ( -- They are very few.
   SELECT
     m.capture, m.connection_id, l.client_ip, m.frame_no, m.at_ns, m.topic, m.command, m.is_send,
     m.verdict, m.crc32c_stored, m.crc32c_computed, m.evidence_frame_no, m.ledger_id, m.entry_id,
@@ -98,22 +98,22 @@ WITH bad AS ( -- Few, if any.
     AND p.producer_id = m.producer_id AND p.incarnation = m.incarnation AND m.is_send
   WHERE m.verdict <> 'capture_artefact'
 ),
-alike AS ( -- Sends with the checksum of a wrong entry: one number, so that little is joined.
+sends_of_checksum AS ( -- Sends with the checksum of a wrong entry, selected first to keep joins small.
   SELECT
     e.capture, e.connection_id, e.request_frame_no, e.topic, e.producer_name, e.sequence_id,
     e.ledger_id, e.entry_id, e.crc32c_stored, e.outcome
   FROM exchanges AS e
   WHERE
     e.kind = 'publish' AND e.request_frame_no IS NOT NULL
-    AND e.crc32c_stored IN (SELECT crc32c_stored FROM bad)
+    AND e.crc32c_stored IN (SELECT crc32c_stored FROM wrong_frames)
 ),
 sends AS (
   SELECT a.*, f.checksum, f.crc32c_computed
-  FROM alike AS a
+  FROM sends_of_checksum AS a
   JOIN (
     SELECT capture, connection_id, frame_no, checksum, crc32c_computed
     FROM frames
-    WHERE command = 'SEND' AND crc32c_stored IN (SELECT crc32c_stored FROM bad)
+    WHERE command = 'SEND' AND crc32c_stored IN (SELECT crc32c_stored FROM wrong_frames)
   ) AS f
     ON f.capture = a.capture AND f.connection_id = a.connection_id
     AND f.frame_no = a.request_frame_no
@@ -128,34 +128,34 @@ resends AS (
       END
     ) AS same_frame,
     max(CASE WHEN e.checksum = 'ok' THEN e.request_frame_no END) AS good_frame
-  FROM bad AS b
+  FROM wrong_frames AS b
   JOIN sends AS e
     ON e.capture = b.capture AND e.topic = b.topic AND e.producer_name = b.producer_name
     AND e.sequence_id = b.sequence_id AND e.crc32c_stored = b.crc32c_stored
   WHERE b.is_send AND e.request_frame_no <> b.frame_no
   GROUP BY b.capture, b.frame_no
 ),
-sources AS ( -- The SEND that stored what a wrong MESSAGE delivers, of any capture of the lake.
+sources AS ( -- The SEND that stored the entry of a wrong MESSAGE, in any capture.
   SELECT
     b.capture, b.frame_no,
     min(CASE WHEN e.capture = b.capture THEN e.request_frame_no END) AS send_frame
-  FROM bad AS b
+  FROM wrong_frames AS b
   JOIN sends AS e
     ON e.topic = b.topic AND e.ledger_id = b.ledger_id AND e.entry_id = b.entry_id
     AND e.crc32c_stored = b.crc32c_stored
   WHERE NOT b.is_send AND e.outcome = 'ok' AND e.checksum = 'ok'
   GROUP BY b.capture, b.frame_no
 ),
-deliveries_of AS (
+entry_deliveries AS (
   SELECT
     b.capture, b.frame_no, count(*) AS copies,
     count(CASE WHEN d.checksum = 'ok' THEN 1 END) AS good_copies,
     max(CASE WHEN d.checksum = 'ok' AND d.capture = b.capture THEN d.frame_no END) AS good_frame
-  FROM bad AS b
+  FROM wrong_frames AS b
   JOIN (
     SELECT capture, connection_id, frame_no, topic, ledger_id, entry_id, crc32c_stored, checksum
     FROM deliveries
-    WHERE crc32c_stored IN (SELECT crc32c_stored FROM bad)
+    WHERE crc32c_stored IN (SELECT crc32c_stored FROM wrong_frames)
   ) AS d
     ON d.topic = b.topic AND d.ledger_id = b.ledger_id AND d.entry_id = b.entry_id
     AND d.crc32c_stored = b.crc32c_stored
@@ -163,7 +163,7 @@ deliveries_of AS (
   WHERE NOT b.is_send AND d.checksum IN ('ok', 'mismatch')
   GROUP BY b.capture, b.frame_no
 ),
-placed AS (
+frames_with_copies AS (
   SELECT
     b.*, coalesce(d.copies, 0) AS copies, coalesce(d.good_copies, 0) AS good_copies,
     coalesce(r.same_frame, r.good_frame, s.send_frame) AS copy_frame, d.good_frame,
@@ -176,12 +176,12 @@ placed AS (
       WHEN s.frame_no IS NOT NULL THEN 'broker_or_path'
       ELSE ''
     END AS variant
-  FROM bad AS b
+  FROM wrong_frames AS b
   LEFT JOIN resends AS r ON r.capture = b.capture AND r.frame_no = b.frame_no
   LEFT JOIN sources AS s ON s.capture = b.capture AND s.frame_no = b.frame_no
-  LEFT JOIN deliveries_of AS d ON d.capture = b.capture AND d.frame_no = b.frame_no
+  LEFT JOIN entry_deliveries AS d ON d.capture = b.capture AND d.frame_no = b.frame_no
 ),
-refused AS ( -- Sends that the broker calls wrong; those that are right here are joined below.
+refused_sends AS ( -- Sends that the broker refused; those with a correct checksum are joined below.
   SELECT
     e.capture, e.connection_id, e.client_ip, e.topic, e.request_frame_no, e.response_frame_no,
     e.response_last_ns
@@ -204,7 +204,7 @@ SELECT
   min_by(m.copy_frame, CASE WHEN m.copy_frame IS NOT NULL THEN m.frame_no END) AS frame_other_send,
   min_by(m.good_frame, CASE WHEN m.good_frame IS NOT NULL THEN m.frame_no END) AS frame_good_delivery,
   max(m.frame_no) AS frame_last_mismatch
-FROM placed AS m
+FROM frames_with_copies AS m
 GROUP BY m.capture, m.variant, m.topic, m.command, m.client_ip, m.verdict
 UNION ALL
 SELECT
@@ -219,14 +219,14 @@ SELECT
   min_by(e.response_frame_no, CASE WHEN e.response_frame_no IS NOT NULL THEN f.frame_no END) AS frame_complaint,
   CAST(NULL AS BIGINT) AS frame_other_send, CAST(NULL AS BIGINT) AS frame_good_delivery,
   max(f.frame_no) AS frame_last_mismatch
-FROM refused AS e
+FROM refused_sends AS e
 JOIN (
   SELECT capture, connection_id, frame_no, last_ts_ns, crc32c_stored, crc32c_computed
   FROM frames
   WHERE
     checksum = 'ok' AND status = 'complete' AND NOT retransmitted
     AND (capture, connection_id, frame_no) IN (
-      SELECT capture, connection_id, request_frame_no FROM refused
+      SELECT capture, connection_id, request_frame_no FROM refused_sends
     )
 ) AS f
   ON f.capture = e.capture AND f.connection_id = e.connection_id

@@ -46,12 +46,12 @@ rival = "A second producer of that name that was open elsewhere, which this capt
 decides = "The client's log of reconnects at that time."
 do = "See why the connection before it ended, and what its new attempts came to: connects_in_vain, topic_unavailable, and the lookups of that time."
 */
-WITH waited AS (
+WITH waiting_sends AS (
   SELECT s.*
   FROM application_sends AS s
   WHERE s.is_steady AND s.waited_ns >= $waited_s * 1000000000
 ),
-openings AS ( -- The PRODUCER behind which such sends went out, and the end of what was open before.
+producer_opens AS ( -- The PRODUCER before such sends, and the end of the previous producer.
   SELECT
     o.capture, o.connection_id, o.id, o.incarnation, o.answered_ns, o.ready_frame_no,
     lag(o.link_last_ns) OVER (
@@ -60,9 +60,9 @@ openings AS ( -- The PRODUCER behind which such sends went out, and the end of w
   FROM pulsar_opens AS o
   WHERE
     o.kind = 'producer' AND o.outcome = 'ok' AND o.answered_ns IS NOT NULL
-    AND (o.capture, o.topic) IN (SELECT capture, topic FROM waited)
+    AND (o.capture, o.topic) IN (SELECT capture, topic FROM waiting_sends)
 ),
-placed AS (
+sends_with_opens AS (
   SELECT
     w.*, o.ready_frame_no, o.before_ns, o.answered_ns,
     coalesce(o.answered_ns > w.published_ns, FALSE) AS is_before_open,
@@ -75,8 +75,8 @@ placed AS (
         THEN 0
       ELSE 1
     END AS begins
-  FROM waited AS w
-  LEFT JOIN openings AS o
+  FROM waiting_sends AS w
+  LEFT JOIN producer_opens AS o
     ON o.capture = w.capture AND o.connection_id = w.connection_id AND o.id = w.producer_id
     AND o.incarnation = w.incarnation
 ),
@@ -87,9 +87,9 @@ incidents AS (
       PARTITION BY p.capture, p.client_ip, p.topic ORDER BY p.response_last_ns, p.request_frame_no
       ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS incident_no
-  FROM placed AS p
+  FROM sends_with_opens AS p
 ),
-summed AS (
+incident_sums AS (
   SELECT
     i.capture, i.client_ip, i.topic, i.incident_no, min(i.published_ns) AS first_ns,
     max(i.response_last_ns) AS last_ns, count(*) AS sends, max(i.waited_ns) AS waited_ns,
@@ -109,18 +109,18 @@ summed AS (
   GROUP BY i.capture, i.client_ip, i.topic, i.incident_no
   HAVING count(*) >= $sends OR max(i.waited_ns) >= $alone_s * 1000000000
 ),
-marks AS ( -- Attempts of the client, and where incidents begin and end.
+incident_marks AS ( -- The client's connection attempts, and begins and ends of incidents.
   SELECT
     a.capture, a.client_ip, CAST(NULL AS STRING) AS topic, CAST(NULL AS BIGINT) AS incident_no,
     a.first_ts_ns AS at_ns, 1 AS attempts, 0 AS place
   FROM attempts_to_connect AS a
-  WHERE a.is_vain AND (a.capture, a.client_ip) IN (SELECT capture, client_ip FROM summed)
+  WHERE a.is_vain AND (a.capture, a.client_ip) IN (SELECT capture, client_ip FROM incident_sums)
   UNION ALL
-  SELECT capture, client_ip, topic, incident_no, first_ns, 0, -1 FROM summed
+  SELECT capture, client_ip, topic, incident_no, first_ns, 0, -1 FROM incident_sums
   UNION ALL
-  SELECT capture, client_ip, topic, incident_no, last_ns, 0, 1 FROM summed
+  SELECT capture, client_ip, topic, incident_no, last_ns, 0, 1 FROM incident_sums
 ),
-tried AS (
+client_attempts AS (
   SELECT
     m.capture, m.client_ip, m.topic, m.incident_no,
     CAST(nullif(max(m.so_far) - min(m.so_far), 0) AS BIGINT) AS vain
@@ -131,7 +131,7 @@ tried AS (
         PARTITION BY capture, client_ip ORDER BY at_ns, place
         ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
       ) AS so_far
-    FROM marks
+    FROM incident_marks
   ) AS m
   WHERE m.place <> 0
   GROUP BY m.capture, m.client_ip, m.topic, m.incident_no
@@ -146,9 +146,9 @@ SELECT
   CASE WHEN k.ahead_ns <> 0 THEN k.ahead_ns / 1e9 END AS measured_ahead_s,
   s.first_no AS frame_first_send, s.longest_no AS frame_waited_longest,
   s.answer_no AS frame_its_receipt, s.ready_no AS frame_producer_open
-FROM summed AS s
+FROM incident_sums AS s
 JOIN units AS u ON u.capture = s.capture
 LEFT JOIN client_clocks AS k ON k.unit = u.unit AND k.client_ip = s.client_ip
-LEFT JOIN tried AS t
+LEFT JOIN client_attempts AS t
   ON t.capture = s.capture AND t.client_ip = s.client_ip AND t.topic = s.topic
   AND t.incident_no = s.incident_no

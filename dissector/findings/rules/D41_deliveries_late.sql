@@ -71,7 +71,7 @@ rival = "A broker that was slow."
 decides = "When the transactions ended."
 do = "See how long the applications keep transactions open: nothing behind the first message of one is delivered before it ends."
 */
-WITH slow AS ( -- First deliveries to consumers whose connections have no hole.
+WITH slow_deliveries AS ( -- First deliveries to consumers on connections without gaps.
   SELECT
     d.capture, d.connection_id, d.consumer_id, d.incarnation, c.topic, c.subscription,
     c.subscription_type, c.consumer_name, c.client_ip, d.frame_no, d.ledger_id, d.entry_id,
@@ -84,36 +84,36 @@ WITH slow AS ( -- First deliveries to consumers whose connections have no hole.
     d.publish_to_delivery_ns >= $late_s * 1000000000
     AND NOT coalesce(d.is_redelivered, FALSE) AND NOT coalesce(d.deliver_at_ms > 0, FALSE)
 ),
-timed AS ( -- A broker that is slow to store is another matter.
+timed_deliveries AS ( -- The time counts from the receipt: slow storing is another rule's.
   SELECT
     s.*, e.request_frame_no AS send_no, floor_div(e.response_last_ns, 1000) AS stored_us,
     s.at_us - floor_div(e.response_last_ns, 1000) AS took_us
-  FROM slow AS s
+  FROM slow_deliveries AS s
   JOIN exchanges AS e
     ON e.kind = 'publish' AND e.outcome = 'ok' AND e.capture = s.capture AND e.topic = s.topic
     AND e.ledger_id = s.ledger_id AND e.entry_id = s.entry_id
     AND e.crc32c_stored = s.crc32c_stored
   WHERE s.at_us - floor_div(e.response_last_ns, 1000) >= $late_s * 1000000
 ),
-granted AS (
+grants AS (
   SELECT
     p.capture, p.connection_id, p.consumer_id, p.incarnation,
     min(CASE WHEN p.event = 'grant' AND p.delta > 0 THEN micros(p.ts) END) AS granted_us
   FROM permits AS p
-  WHERE (p.capture, p.connection_id) IN (SELECT capture, connection_id FROM timed)
+  WHERE (p.capture, p.connection_id) IN (SELECT capture, connection_id FROM timed_deliveries)
   GROUP BY p.capture, p.connection_id, p.consumer_id, p.incarnation
 ),
-marks AS ( -- Until when the consumer was out of permits, in order with what came late.
+ordered_marks AS ( -- Times without permits and late deliveries, to be sorted together.
   SELECT
     s.capture, s.connection_id, s.consumer_id, s.incarnation, s.start_us AS at_us,
     s.start_us + s.lasted_us AS until_us, CAST(NULL AS BIGINT) AS frame_no
   FROM permit_spans AS s
   WHERE
-    s.is_exhausted AND (s.capture, s.connection_id) IN (SELECT capture, connection_id FROM timed)
+    s.is_exhausted AND (s.capture, s.connection_id) IN (SELECT capture, connection_id FROM timed_deliveries)
   UNION ALL
-  SELECT capture, connection_id, consumer_id, incarnation, at_us, NULL, frame_no FROM timed
+  SELECT capture, connection_id, consumer_id, incarnation, at_us, NULL, frame_no FROM timed_deliveries
 ),
-exhausted AS (
+exhausted_times AS (
   SELECT
     capture, connection_id, frame_no,
     max(until_us) OVER (
@@ -121,20 +121,20 @@ exhausted AS (
       ORDER BY at_us ASC, frame_no ASC NULLS FIRST
       ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS until_us
-  FROM marks
+  FROM ordered_marks
 ),
-late AS (
+late_deliveries AS (
   SELECT t.*
-  FROM timed AS t
-  JOIN granted AS g
+  FROM timed_deliveries AS t
+  JOIN grants AS g
     ON g.capture = t.capture AND g.connection_id = t.connection_id
     AND g.consumer_id = t.consumer_id AND g.incarnation = t.incarnation
     AND g.granted_us <= t.stored_us
-  JOIN exhausted AS x
+  JOIN exhausted_times AS x
     ON x.capture = t.capture AND x.connection_id = t.connection_id AND x.frame_no = t.frame_no
   WHERE coalesce(x.until_us < t.stored_us, TRUE)
 ),
-apart AS (
+delivery_pauses AS (
   SELECT
     l.*,
     CASE
@@ -145,29 +145,29 @@ apart AS (
       WHEN l.at_us - lag(l.at_us) OVER following < $burst_s * 1000000 THEN 0
       ELSE 1
     END AS begins
-  FROM late AS l
+  FROM late_deliveries AS l
   WINDOW following AS (
     PARTITION BY l.capture, l.connection_id, l.consumer_id, l.incarnation
     ORDER BY l.at_us, l.frame_no
   )
 ),
-numbered AS (
+numbered_deliveries AS (
   SELECT
     a.*,
     sum(a.begins) OVER (
       PARTITION BY a.capture, a.connection_id, a.consumer_id, a.incarnation
       ORDER BY a.at_us, a.frame_no ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS burst
-  FROM apart AS a
+  FROM delivery_pauses AS a
 ),
 bursts AS (
   SELECT
     n.capture, n.connection_id, n.consumer_id, n.incarnation, n.burst, count(*) AS entries,
     min(n.at_us) AS at_us
-  FROM numbered AS n
+  FROM numbered_deliveries AS n
   GROUP BY n.capture, n.connection_id, n.consumer_id, n.incarnation, n.burst
 ),
-acknowledging AS (
+burst_acks AS (
   SELECT DISTINCT b.capture, b.connection_id, b.consumer_id, b.incarnation, b.burst
   FROM bursts AS b
   JOIN acks AS a
@@ -175,17 +175,17 @@ acknowledging AS (
     AND a.consumer_id = b.consumer_id AND a.incarnation = b.incarnation AND a.action = 'ack'
     AND micros(a.ts) BETWEEN b.at_us - $behind_ack_s * 1000000 AND b.at_us
 ),
-most AS (
+largest_bursts AS (
   SELECT
     b.capture, b.connection_id, b.consumer_id, b.incarnation, max(b.entries) AS per_burst,
     count(a.burst) AS behind_acks
   FROM bursts AS b
-  LEFT JOIN acknowledging AS a
+  LEFT JOIN burst_acks AS a
     ON a.capture = b.capture AND a.connection_id = b.connection_id
     AND a.consumer_id = b.consumer_id AND a.incarnation = b.incarnation AND a.burst = b.burst
   GROUP BY b.capture, b.connection_id, b.consumer_id, b.incarnation
 ),
-summed AS (
+burst_sums AS (
   SELECT
     n.capture, n.connection_id, n.consumer_id, n.incarnation, n.topic, n.subscription,
     n.subscription_type, n.consumer_name, n.client_ip, count(*) AS late, median(n.took_us) AS half_us, max(n.took_us) AS slowest_us,
@@ -195,24 +195,24 @@ summed AS (
     min_by(n.frame_no, (n.at_us, n.frame_no)) AS first_no,
     max_by(n.frame_no, (n.took_us, 0 - n.frame_no)) AS slowest_no,
     max_by(n.send_no, (n.took_us, 0 - n.frame_no)) AS send_no
-  FROM numbered AS n
+  FROM numbered_deliveries AS n
   GROUP BY
     n.capture, n.connection_id, n.consumer_id, n.incarnation, n.topic, n.subscription,
     n.subscription_type, n.consumer_name, n.client_ip
   HAVING count(*) >= $entries
 ),
-of_transactions AS (
+transaction_sends AS (
   SELECT f.capture, f.topic, count(*) AS sends
   FROM frames AS f
   WHERE
     f.command = 'SEND' AND f.txn_least_bits IS NOT NULL
-    AND (f.capture, f.topic) IN (SELECT capture, topic FROM summed)
+    AND (f.capture, f.topic) IN (SELECT capture, topic FROM burst_sums)
   GROUP BY f.capture, f.topic
 ),
-all_of AS (
+delivery_totals AS (
   SELECT d.capture, d.connection_id, d.consumer_id, d.incarnation, count(*) AS deliveries
   FROM deliveries AS d
-  WHERE (d.capture, d.connection_id) IN (SELECT capture, connection_id FROM summed)
+  WHERE (d.capture, d.connection_id) IN (SELECT capture, connection_id FROM burst_sums)
   GROUP BY d.capture, d.connection_id, d.consumer_id, d.incarnation
 )
 SELECT
@@ -233,13 +233,13 @@ SELECT
   TRUE AS ruled_out_permits, TRUE AS ruled_out_not_there,
   s.send_no AS frame_send_of_the_slowest, s.slowest_no AS frame_its_delivery,
   s.first_no AS frame_first_late
-FROM summed AS s
-JOIN most AS m
+FROM burst_sums AS s
+JOIN largest_bursts AS m
   ON m.capture = s.capture AND m.connection_id = s.connection_id AND m.consumer_id = s.consumer_id
   AND m.incarnation = s.incarnation
-JOIN all_of AS a
+JOIN delivery_totals AS a
   ON a.capture = s.capture AND a.connection_id = s.connection_id AND a.consumer_id = s.consumer_id
   AND a.incarnation = s.incarnation
-LEFT JOIN of_transactions AS t ON t.capture = s.capture AND t.topic = s.topic
--- Where each burst came behind an acknowledgement, a limit held them: D06 and D07 tell.
+LEFT JOIN transaction_sends AS t ON t.capture = s.capture AND t.topic = s.topic
+-- If each burst follows an acknowledgement, a limit delayed them: see D06 and D07.
 WHERE m.behind_acks < s.bursts

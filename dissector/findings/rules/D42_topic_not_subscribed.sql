@@ -36,7 +36,7 @@ rival = "A client that subscribes later than the capture ends, or over a connect
 decides = "The client's log at that time: whether it took the update, and what its subscribing failed by."
 do = "Look at the client's version; let it look at the whole list from time to time, too (patternAutoDiscoveryPeriod)."
 */
-WITH asked AS ( -- A client's last question for the topics of a namespace, and its answer.
+WITH topic_requests AS ( -- A client's last request for the topics of a namespace, and its answer.
   SELECT
     e.capture, l.client_ip, e.connection_id, max(e.response_last_ns) AS answered_ns,
     max_by(e.request_frame_no, e.response_last_ns) AS asked_no,
@@ -46,12 +46,12 @@ WITH asked AS ( -- A client's last question for the topics of a namespace, and i
   WHERE e.request_command = 'GET_TOPICS_OF_NAMESPACE' AND e.outcome = 'ok'
   GROUP BY e.capture, l.client_ip, e.connection_id
 ),
-listed AS (
+listed_topics AS (
   SELECT
     a.*, CAST(q.detail AS STRING) AS question, CAST(r.detail AS STRING) AS answer,
     row_number() OVER (PARTITION BY a.capture, a.client_ip ORDER BY a.answered_ns DESC) AS place,
     dense_rank() OVER (PARTITION BY a.capture ORDER BY a.client_ip) AS client_no
-  FROM asked AS a
+  FROM topic_requests AS a
   JOIN frames AS q ON q.capture = a.capture AND q.frame_no = a.asked_no
   JOIN frames AS r ON r.capture = a.capture AND r.frame_no = a.list_no
   ANTI JOIN (
@@ -61,7 +61,7 @@ listed AS (
     WHERE f.command IN ('WATCH_TOPIC_UPDATE', 'WATCH_TOPIC_LIST')
   ) AS w ON w.capture = a.capture AND w.client_ip = a.client_ip
 ),
-told AS ( -- What brokers told clients that watch a list of topics; names: before those deleted.
+watched_topics AS ( -- Topic lists that brokers sent to watching clients; names: before the deleted ones.
   SELECT
     f.capture, l.client_ip, f.connection_id, f.frame_no, f.last_ts_ns AS told_ns,
     split_part(CAST(f.detail AS STRING), '"deleted_topics"', 1) AS names
@@ -72,7 +72,7 @@ told AS ( -- What brokers told clients that watch a list of topics; names: befor
   ORDER BY f.capture, f.frame_no
   LIMIT 1000
 ),
-stored AS ( -- Topics with entries that were stored behind it, and no consumer at all.
+unconsumed_topics AS ( -- Topics with later stored entries and without any consumer.
   SELECT
     e.capture, e.topic, count(*) AS entries, min(e.response_last_ns) AS first_ns,
     max(e.response_last_ns) AS last_ns, min(e.request_frame_no) AS send_no
@@ -83,17 +83,17 @@ stored AS ( -- Topics with entries that were stored behind it, and no consumer a
   WHERE
     e.kind = 'publish' AND e.outcome = 'ok' AND e.topic LIKE 'persistent://%'
     AND (
-      e.capture IN (SELECT capture FROM listed) OR e.capture IN (SELECT capture FROM told)
+      e.capture IN (SELECT capture FROM listed_topics) OR e.capture IN (SELECT capture FROM watched_topics)
     )
   GROUP BY e.capture, e.topic
   ORDER BY e.capture, min(e.response_last_ns), e.topic
   LIMIT 1000
 ),
--- The limits bound what a capture of thousands of clients and topics costs.
-subscribed AS ( -- What the client subscribed of what the list names.
+-- The LIMITs bound the cost of a capture with thousands of clients and topics.
+subscribed_topics AS ( -- Topics of the list that the client subscribed.
   SELECT
     l.capture, l.client_ip, l.list_no, c.subscription, count(DISTINCT c.topic) AS topics
-  FROM listed AS l
+  FROM listed_topics AS l
   JOIN pulsar_opens AS c
     ON c.capture = l.capture AND c.client_ip = l.client_ip AND c.kind = 'consumer'
     AND c.outcome = 'ok' AND contains(l.answer, concat('"', c.topic, '"'))
@@ -108,10 +108,10 @@ SELECT
   regexp_extract(l.question, '"namespace":"([^"]*)"', 1) AS measured_namespace,
   (u.end_us * 1000 - l.answered_ns) / 1e9 AS measured_silent_s,
   l.asked_no AS frame_question, l.list_no AS frame_list, s.send_no AS frame_first_send
-FROM listed AS l
-JOIN subscribed AS b
+FROM listed_topics AS l
+JOIN subscribed_topics AS b
   ON b.capture = l.capture AND b.client_ip = l.client_ip AND b.list_no = l.list_no
-JOIN stored AS s ON s.capture = l.capture
+JOIN unconsumed_topics AS s ON s.capture = l.capture
 JOIN unit_ends AS u ON u.capture = l.capture
 WHERE
   l.place = 1 AND b.topics > 1 AND s.first_ns > l.answered_ns
@@ -126,8 +126,8 @@ SELECT
   (max(u.end_us) * 1000 - min(t.told_ns)) / 1e9 AS measured_silent_s,
   min(q.frame_no) AS frame_question, min(t.frame_no) AS frame_list,
   min(s.send_no) AS frame_first_send
-FROM told AS t
-JOIN stored AS s ON s.capture = t.capture AND contains(t.names, concat('"', s.topic, '"'))
+FROM watched_topics AS t
+JOIN unconsumed_topics AS s ON s.capture = t.capture AND contains(t.names, concat('"', s.topic, '"'))
 JOIN unit_ends AS u ON u.capture = t.capture
 LEFT JOIN frames AS q
   ON q.capture = t.capture AND q.connection_id = t.connection_id

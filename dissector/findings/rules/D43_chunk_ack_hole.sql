@@ -18,7 +18,7 @@ rival = "An application that keeps this message, and nothing else, for later."
 decides = "The client's log at that time: libraries say when they discard chunks, and give the application nothing."
 do = "Look at the client's version; the entries come again when the consumer opens again, and are dropped again. Where a chunk was stored twice, deduplication on the namespace prevents it."
 */
-WITH left_open AS (
+WITH unacked_chunks AS (
   SELECT
     p.capture, p.connection_id, p.consumer_id, p.incarnation, p.topic, p.subscription,
     p.consumer_name, p.frame_no, p.at_us, f.chunk_uuid
@@ -28,7 +28,7 @@ WITH left_open AS (
     ON f.capture = p.capture AND f.connection_id = p.connection_id AND f.frame_no = p.frame_no
   WHERE p.outcome <> 'discarded' AND f.chunk_uuid IS NOT NULL
 ),
-came AS ( -- All that came of these messages, chunk by chunk.
+delivered_chunks AS ( -- All delivered chunks of these messages.
   SELECT
     f.capture, f.connection_id, f.consumer_id, f.incarnation, f.chunk_uuid, f.chunk_id,
     max(f.chunk_count) AS chunk_count, min(f.frame_no) AS frame_no,
@@ -40,28 +40,28 @@ came AS ( -- All that came of these messages, chunk by chunk.
   WHERE
     f.command = 'MESSAGE'
     AND (f.capture, f.connection_id, f.chunk_uuid) IN (
-      SELECT capture, connection_id, chunk_uuid FROM left_open
+      SELECT capture, connection_id, chunk_uuid FROM unacked_chunks
     )
   GROUP BY
     f.capture, f.connection_id, f.consumer_id, f.incarnation, f.chunk_uuid, f.chunk_id
 ),
-broken AS (
+broken_messages AS (
   SELECT
     c.capture, c.connection_id, c.consumer_id, c.incarnation, c.chunk_uuid,
     max(c.chunk_count) AS chunk_count, count(*) AS chunks, sum(c.entries) AS entries,
     min(CASE WHEN c.entries > 1 THEN c.chunk_id END) AS twice,
     min_by(concat(c.one_id, ' and ', c.other_id), CASE WHEN c.entries > 1 THEN c.chunk_id END)
       AS ids
-  FROM came AS c
+  FROM delivered_chunks AS c
   GROUP BY c.capture, c.connection_id, c.consumer_id, c.incarnation, c.chunk_uuid
   HAVING count(*) < max(c.chunk_count) OR sum(c.entries) > max(c.chunk_count)
 ),
-holes AS (
+open_messages AS (
   SELECT
     o.capture, o.connection_id, o.consumer_id, o.incarnation, o.topic, o.subscription,
     o.consumer_name, o.chunk_uuid, count(*) AS entries, min(o.at_us) AS first_us,
     max(o.at_us) AS last_us, min(o.frame_no) AS first_no, max(o.frame_no) AS last_no
-  FROM left_open AS o
+  FROM unacked_chunks AS o
   GROUP BY
     o.capture, o.connection_id, o.consumer_id, o.incarnation, o.topic, o.subscription,
     o.consumer_name, o.chunk_uuid
@@ -78,8 +78,8 @@ SELECT
   min_by(b.twice, CASE WHEN b.twice IS NOT NULL THEN h.first_no END) AS measured_twice,
   min_by(b.ids, CASE WHEN b.ids IS NOT NULL THEN h.first_no END) AS measured_ids,
   min(h.first_no) AS frame_first_chunk, max(h.last_no) AS frame_last_chunk
-FROM holes AS h
-JOIN broken AS b
+FROM open_messages AS h
+JOIN broken_messages AS b
   ON b.capture = h.capture AND b.connection_id = h.connection_id
   AND b.consumer_id = h.consumer_id AND b.incarnation = h.incarnation
   AND b.chunk_uuid = h.chunk_uuid

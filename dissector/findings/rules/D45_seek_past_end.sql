@@ -59,7 +59,7 @@ WITH seeks AS (
     AND f.frame_no = e.request_frame_no
   WHERE e.request_command = 'SEEK' AND e.outcome = 'ok' AND e.topic LIKE 'persistent://%'
 ),
-ids AS ( -- Of topics that were sought in, and when they were first seen.
+known_ids AS ( -- Entry ids of topics with a SEEK, and when each was first seen.
   SELECT capture, topic, ledger_id, entry_id, floor_div(response_last_ns, 1000) AS at_us
   FROM exchanges
   WHERE
@@ -84,16 +84,16 @@ last_ids AS (
     s.capture, s.frame_no, max(i.ledger_id) AS ledger_id,
     max_by(i.entry_id, (i.ledger_id, i.entry_id)) AS entry_id
   FROM seeks AS s
-  JOIN ids AS i ON i.capture = s.capture AND i.topic = s.topic AND i.at_us <= s.at_us
+  JOIN known_ids AS i ON i.capture = s.capture AND i.topic = s.topic AND i.at_us <= s.at_us
   GROUP BY s.capture, s.frame_no
 ),
-judged AS (
+assessments AS (
   SELECT
     s.*, i.ledger_id AS last_ledger_id, i.entry_id AS last_entry_id,
     CASE
       WHEN s.sought_ms > floor_div(s.at_us, 1000) + $ahead_s * 1000 THEN ''
       WHEN s.sought_ms BETWEEN $seconds AND CAST($seconds AS BIGINT) * 100 THEN 'seconds'
-      -- The greatest number of all means the end.
+      -- The greatest id of all means the end.
       WHEN
         s.ledger_id >= 0 AND s.ledger_id < 9223372036854775807
         AND (
@@ -118,6 +118,6 @@ SELECT
   ) AS measured_last_id,
   min(j.frame_no) AS frame_first_seek, min(j.response_frame_no) AS frame_its_answer,
   max(j.frame_no) AS frame_last_seek
-FROM judged AS j
+FROM assessments AS j
 WHERE j.way IS NOT NULL
 GROUP BY j.capture, j.way, j.topic, j.subscription, j.client_ip

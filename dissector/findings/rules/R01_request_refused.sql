@@ -96,8 +96,8 @@ WITH plain_refusals AS (
   WHERE
     e.outcome = 'error' AND e.request_frame_no IS NOT NULL AND e.response_last_ns IS NOT NULL
     AND e.error_code IS NOT NULL AND e.kind <> 'ack'
-    -- Others have rules of their own, a topic has no schema before its first producer, and clients
-    -- with a dead-letter policy ask whether its topics are there.
+    -- Other errors have rules of their own. A topic has no schema before its first producer, and
+    -- clients with a dead-letter policy check whether its topics exist.
     AND e.error_code NOT IN (
       'ProducerBusy', 'ConsumerBusy', 'ProducerFenced', 'ChecksumError', 'ServiceNotReady',
       'AuthenticationError', 'TooManyRequests'
@@ -112,7 +112,7 @@ WITH plain_refusals AS (
       AND (e.topic LIKE '%-DLQ' OR e.topic LIKE '%-RETRY')
     )
 ),
-refused AS (
+refused_requests AS (
   SELECT
     e.capture, e.topic, e.client_ip, e.request_command, e.error_code,
     min(e.response_last_ns) AS first_ns, max(e.response_last_ns) AS last_ns,
@@ -136,13 +136,13 @@ assessments AS (
       ELSE ''
     END AS kind,
     r.refusals > 2 AND r.last_ns - r.first_ns >= $lasting_s * 1000000000 AS is_lasting
-  FROM refused AS r
+  FROM refused_requests AS r
 )
 SELECT
   j.capture, j.first_ns, j.last_ns,
   CASE
     WHEN j.error_code LIKE 'ProducerBlockedQuotaExceeded%' THEN 'quota'
-    -- A ledger is fenced when its topic moves; lookups fail where no broker is up, too.
+    -- A ledger is also fenced when its topic moves; lookups also fail if no broker is up.
     WHEN
       j.error_code IN ('PersistenceError', 'MetadataError')
       AND j.request_command NOT IN ('LOOKUP', 'PARTITIONED_METADATA') AND j.is_fenced = 0

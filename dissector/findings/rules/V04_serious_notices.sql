@@ -12,11 +12,11 @@ what = "{sentences}."
 do = "The table `notices` of a lake names the connection, packet and byte."
 show = "notices"
 */
-WITH serious AS (
+WITH notice_sentences AS (
   SELECT
     place, array_to_string(coverage.total.serious_notices, '; ') AS sentences
   FROM totals
 )
 SELECT place, upper(sentences[1]) || sentences[2:] AS measured_sentences
-FROM serious
+FROM notice_sentences
 WHERE sentences <> ''

@@ -24,14 +24,14 @@ what = "Names of more than {longest} bytes were cut: {bounds:notice}. Their begi
 do = "Find out which client gives names of that length."
 show = ""
 */
-WITH hit AS (
+WITH bounds_hit AS (
   SELECT place, unnest(map_entries(coverage.total.limits_hit)) AS bound FROM totals
 ),
-sorted AS (
-  SELECT place, bound, bound.key = 'long_names_limit' AS is_of_names FROM hit
+sorted_bounds AS (
+  SELECT place, bound, bound.key = 'long_names_limit' AS is_of_names FROM bounds_hit
 )
 SELECT
   place, CASE WHEN is_of_names THEN 'names' ELSE '' END AS variant,
   map_from_entries(list(bound ORDER BY bound.key)) AS measured_bounds
-FROM sorted
+FROM sorted_bounds
 GROUP BY place, is_of_names

@@ -67,8 +67,8 @@ send_numbers AS (
     map_from_entries(list_filter(
       entries, lambda e: NOT list_contains(failures || ['ok', 'orphan_response'], e.key)
     )) AS unknown,
-    -- Sends but those that repeat others are as many as messages or batches; each of them counts
-    -- as logical when one of its attempts was confirmed by an id.
+    -- Sends without repetitions are as many as messages or batches; each counts as logical when one
+    -- of its attempts was confirmed with an id.
     CAST(sends - resent - logical_latency_ms['count'] AS BIGINT) AS never
   FROM numbers
 )
@@ -118,7 +118,7 @@ SELECT
   CASE
     WHEN cardinality(failed) > 0 AND resent > 0 AND cardinality(unknown) = 0 THEN CASE
       WHEN never = 0 THEN 'In the end every message was confirmed'
-      -- A further attempt may lie in what is missing.
+      -- The missing part may contain a further attempt.
       WHEN never > 0 AND lacks = 0
         THEN format('{:,} send{} had no attempt that was confirmed', never, if(never = 1, '', 's'))
     END

@@ -17,8 +17,8 @@ what = "{unanswered} requests {unanswered|was|were} unanswered when the connecti
 do = "Find out who ended these connections (closed_by), and look into the log of the other side."
 show = "connections"
 */
--- Sends, and requests that wait for messages, are none of these.
-WITH unanswered AS (
+-- Without sends and without requests that wait for messages.
+WITH unanswered_requests AS (
   SELECT
     place, coalesce(e.request_command, 'unknown') AS command,
     sum(coalesce(e.outcomes['conn_closed'], 0)) AS closed,
@@ -32,6 +32,6 @@ SELECT
   map_from_entries(list(
     {'key': command, 'value': CAST(closed + at_end AS BIGINT)} ORDER BY command
   ) FILTER (closed + at_end > 0)) AS measured_commands
-FROM unanswered
+FROM unanswered_requests
 GROUP BY place
 HAVING sum(closed) > 0 OR sum(at_end) > $in_flight * sum(requests)

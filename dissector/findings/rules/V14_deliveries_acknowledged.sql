@@ -63,7 +63,7 @@ ack_numbers AS (
     )) AS others
   FROM numbers
 ),
-shown AS (
+shown_numbers AS (
   SELECT
     *, oldest_unacknowledged AS oldest,
     coalesce(list_filter(open_rows, lambda e: coalesce(e.is_broken, 0) = 0)[1], open_rows[1])
@@ -101,5 +101,5 @@ SELECT
     AS measured_broken,
   if(is_of_seek, ', as a seek leaves them', '') AS measured_seek,
   validation_errors AS measured_errors
-FROM shown
+FROM shown_numbers
 WHERE deliveries > 0 AND acked IS NOT NULL AND (acked > 0 OR cardinality(others) > 0)

@@ -27,7 +27,7 @@ WITH numbers AS (
     place, is_evident, coverage.total.gaps AS capture_gaps, unnest(publish_to_delivery.total)
   FROM totals
 ),
-judged AS (
+judged_numbers AS (
   SELECT *, transit_ms['count'] AS timed FROM numbers
 )
 SELECT
@@ -46,5 +46,5 @@ SELECT
   CASE WHEN undelivered > 0 THEN oldest_undelivered_ts END AS measured_oldest,
   CASE WHEN undelivered > 0 THEN nullif(capture_gaps, 0) END AS measured_gaps,
   nullif(entries_unsubscribed, 0) AS measured_unsubscribed
-FROM judged
+FROM judged_numbers
 WHERE deliveries > 0 AND (timed > 0 OR undelivered > 0 OR entries_unsubscribed > 0)

@@ -18,10 +18,10 @@ what = "Nothing was outstanding at the end[; no message was sent, delivered or a
 [variant.ok]
 severity = "ok"
 */
--- No send or request without an answer, no entry that was delivered and never acknowledged, however
--- often it came (acks that were refused are none), nothing that is stored and not delivered. What a seek
--- asked for again counts anew, which totals do not tell. Of a part of the time nothing is said: what was
--- open when it began, or came behind it, is not among its numbers.
+-- No send or request without an answer, no delivered entry without an accepted ack, however often
+-- it was delivered, and no stored entry without a delivery. A seek delivers entries anew, which
+-- totals do not show. A part of the time is not judged: its numbers lack what was open when it
+-- began, and what followed after it.
 WITH numbers AS (
   SELECT
     place, is_evident, coverage.total.last_ts AS end_ts, send_latency.total.sends AS sends,
@@ -43,7 +43,7 @@ WITH numbers AS (
   FROM totals
   WHERE checksum_failures.total.not_applicable IS NULL AND is_of_time = 0
 ),
-timed AS (
+timed_numbers AS (
   SELECT
     *,
     date_diff('millisecond', CAST(since AS TIMESTAMP), CAST(end_ts AS TIMESTAMP)) AS silent_ms
@@ -52,7 +52,7 @@ timed AS (
 SELECT
   place, 'ok' AS variant, CASE WHEN silent_ms >= $silent_ms THEN since END AS measured_since,
   CASE WHEN silent_ms >= $silent_ms THEN silent_ms END AS measured_silent_ms
-FROM timed
+FROM timed_numbers
 WHERE
   is_evident AND sends + deliveries > 0 AND coalesce(open_sends, 0) = 0
   AND coalesce(open_deliveries, 0) = 0 AND coalesce(open_entries, 0) <= 0

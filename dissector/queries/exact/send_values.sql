@@ -1,4 +1,4 @@
--- send_values: how often a duration was seen, what percentiles of send latency are made from
+-- send_values: the number of sends per duration, for exact percentiles of send latency
 -- keys: measure, topic, producer_name, client_ip, broker_ip, value_ns
 -- sums: sends
 SELECT

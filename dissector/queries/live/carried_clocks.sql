@@ -1,7 +1,7 @@
--- carried_clocks: sends of a client by how long after their publish times they began
--- What a window leaves to the next one for `client_clocks`: the least distance, how many lie within
--- twice of it, bucket by bucket, since further windows can only make it smaller, and how many do not.
--- is_set_back: 1 for a client whose clock was.
+-- carried_clocks: sends of a client by the time from their publish time until they began
+-- The rows that a window passes to the next one for `client_clocks`: the least distance, the sends
+-- within twice of it per bucket, since later windows can only lower it, and the number of others.
+-- is_set_back: 1 for a client whose clock was set back.
 WITH least AS (
   SELECT client_ip, min(distance_ns) AS least_ns
   FROM publish_distances

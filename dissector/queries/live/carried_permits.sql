@@ -1,9 +1,8 @@
 -- carried_permits: a change of a consumer's balance that decides what its next changes mean
--- Rows of `permits` that a window leaves to the next one. Of each consumer they are its last change,
--- the last grant above zero or reset, and of a stall that is not over or whose verdict is still to
--- come its beginning, the grant or reset before that, and its end (is_pending). What all rows so far
--- and further ones give is what those rows gave, and what these give with the further ones, less what
--- these give alone.
+-- Rows of `permits` that a window passes to the next one. For each consumer: its last change, and
+-- its last grant above zero or reset. For a stall without an end or a verdict: its beginning, the
+-- grant or reset before that, and its end (is_pending). The result over all rows is the result so
+-- far, plus the result over these and the new rows, minus the result over these alone.
 WITH latest AS (
   SELECT
     consumer_no, max(CASE WHEN kind = 2 OR (kind = 1 AND delta > 0) THEN place END) AS marked,
@@ -11,7 +10,7 @@ WITH latest AS (
   FROM permit_changes
   GROUP BY consumer_no
 ),
-ends AS (
+stall_ends AS (
   SELECT
     c.consumer_no, min(c.place) AS ended, min_by(c.kind = 1 AND c.is_open, c.place) AS is_granted
   FROM permit_changes AS c
@@ -19,7 +18,7 @@ ends AS (
   WHERE c.place > l.begun AND NOT c.is_exhausted
   GROUP BY c.consumer_no
 ),
-opens AS (
+stall_grants AS (
   SELECT c.consumer_no, max(c.place) AS opened
   FROM permit_changes AS c
   JOIN latest AS l ON l.consumer_no = c.consumer_no
@@ -29,15 +28,15 @@ opens AS (
 decided_stalls AS (
   SELECT DISTINCT c.consumer_no
   FROM permit_changes AS c
-  JOIN ends AS e ON e.consumer_no = c.consumer_no
+  JOIN stall_ends AS e ON e.consumer_no = c.consumer_no
   WHERE NOT e.is_granted OR (c.place > e.ended AND c.kind <> 1)
 ),
-wanted AS (
+carried_places AS (
   SELECT
     l.consumer_no, l.marked, l.begun, o.opened, e.ended, j.consumer_no IS NULL AS is_undecided
   FROM latest AS l
-  LEFT JOIN ends AS e ON e.consumer_no = l.consumer_no
-  LEFT JOIN opens AS o ON o.consumer_no = l.consumer_no
+  LEFT JOIN stall_ends AS e ON e.consumer_no = l.consumer_no
+  LEFT JOIN stall_grants AS o ON o.consumer_no = l.consumer_no
   LEFT JOIN decided_stalls AS j ON j.consumer_no = l.consumer_no
 )
 SELECT
@@ -48,7 +47,7 @@ SELECT
   coalesce(w.is_undecided AND c.place = w.begun, FALSE) AS begins,
   coalesce(w.is_undecided AND c.place = w.ended, FALSE) AS is_pending
 FROM permit_changes AS c
-JOIN wanted AS w ON w.consumer_no = c.consumer_no
+JOIN carried_places AS w ON w.consumer_no = c.consumer_no
 JOIN permit_consumers AS n ON n.consumer_no = c.consumer_no
 WHERE
   c.is_last OR c.place = w.marked

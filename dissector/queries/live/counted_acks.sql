@@ -1,7 +1,7 @@
--- counted_acks: ids that consumers of a subscription acknowledged or asked for again
+-- counted_acks: ids that consumers of a subscription acknowledged or requested again
 -- keys: topic, subscription, action
 -- sums: ids
--- A request for all is one id.
+-- A request for all counts as one id.
 SELECT
   capture, named_topic AS topic, named_subscription AS subscription, action,
   count(*) AS ids

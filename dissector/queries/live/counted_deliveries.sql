@@ -1,4 +1,4 @@
--- counted_deliveries: deliveries of a subscription by cause and by bucket of the time they took
+-- counted_deliveries: deliveries of a subscription by cause and by bucket of the time since their publish
 -- keys: topic, subscription, is_redelivered, redelivery_cause, bucket
 -- sums: deliveries, publish_to_delivery_ns
 -- least: publish_to_delivery_ns_min

@@ -1,9 +1,9 @@
--- counted_exchanges: requests by outcome, and publishes of a topic by bucket of latency, too
+-- counted_exchanges: requests by outcome; publishes also by topic and bucket of latency
 -- keys: is_publish, request_command, outcome, is_refused, error_code, topic, bucket
 -- sums: exchanges, messages, request_bytes, resent, latency_ns
 -- least: latency_ns_min
 -- greatest: latency_ns_max
--- Unlike `sends`, which times what was confirmed, it times refusals, too.
+-- Unlike `sends`, which times only confirmed publishes, it includes the latency of refusals.
 SELECT
   e.capture, coalesce(e.kind = 'publish', FALSE) AS is_publish, e.request_command, e.outcome,
   e.is_refused, e.error_code,

@@ -1,9 +1,9 @@
--- counted_frames: frames by command, with what their checksum says and whether the broker repeats
+-- counted_frames: frames by command, checksum result and whether the broker repeats
 -- keys: direction, command, status, checksum, is_repeated, topic, subscription
 -- sums: frames, frame_bytes
--- Broker legs count too, without checksum, repetition and names, which count once. A delivery has
--- its row when its fate is known; its frame has one at once.
-WITH alike AS (
+-- Twins count too, but without checksum, repetition and names, so that these count once. Frames are
+-- read because a row of deliveries is written only when its outcome is known.
+WITH frame_groups AS (
   SELECT
     capture, connection_id, producer_id, consumer_id, incarnation, direction, command, status,
     checksum, coalesce(redelivery_count > 0, FALSE) AS is_repeated, topic, subscription,
@@ -11,14 +11,14 @@ WITH alike AS (
   FROM frames
   GROUP BY ALL
 ),
-once AS (
+counted_groups AS (
   SELECT
     a.capture, a.connection_id, a.producer_id, a.consumer_id, a.incarnation, a.direction, a.command,
     a.status, a.frames, a.frame_bytes, a.topic, a.subscription,
     CASE WHEN t.connection_id IS NULL THEN a.checksum END AS checksum,
     t.connection_id IS NULL AND a.is_repeated AS is_repeated,
     t.connection_id IS NULL AND (a.is_repeated OR a.checksum IS NOT NULL) AS is_named
-  FROM alike AS a
+  FROM frame_groups AS a
   LEFT JOIN twins AS t ON t.capture = a.capture AND t.connection_id = a.connection_id
 )
 SELECT
@@ -27,7 +27,7 @@ SELECT
   CASE WHEN o.is_repeated THEN coalesce(o.subscription, c.late_subscription) END AS subscription,
   sum(o.frames) AS frames,
   sum(o.frame_bytes) AS frame_bytes
-FROM once AS o
+FROM counted_groups AS o
 LEFT JOIN late_producers AS p
   ON p.capture = o.capture AND p.connection_id = o.connection_id
   AND p.producer_id = o.producer_id AND p.incarnation = o.incarnation

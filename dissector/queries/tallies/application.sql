@@ -1,4 +1,4 @@
--- application: sends by bucket of the time that their application felt, and what it was made of
+-- application: sends by bucket of the latency that their application sees, and its parts
 -- keys: topic, producer_name, client_ip, broker_ip, bucket
 -- sums: confirmed, published, batches, unsteady, application_ns, client_ns, again_ns, transmit_ns, answer_ns
 -- least: application_ns_min

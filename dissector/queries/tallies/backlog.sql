@@ -1,27 +1,26 @@
--- backlog: entries that were stored, came and were acknowledged per step of time, for all subscriptions
+-- backlog: entries stored, delivered and acknowledged per step of time, for all subscriptions
 -- keys: at_ns
 -- sums: stored, delivered, acknowledged
--- at_ns: when the step begins. An entry counts for each subscription that took messages when it was
--- stored: how many did before the first entry of the topic, and how many of the others stand before
--- it in order, so that no entry meets each of them. What came before the time that is selected has no
--- step of its own (null). A consumer may have an entry before the producer has the receipt: then it was
--- stored, too.
-WITH early AS (
+-- at_ns: when the step begins; null for events before the selected time. An entry counts for each
+-- subscription that had permits when it was stored: those from before the topic's first entry, and
+-- the running count of later ones, which avoids a join of entries with subscriptions. An entry
+-- delivered before the producer has the receipt counts as delivered at the time of the receipt.
+WITH subscription_counts AS (
   SELECT
     topic_no, count(CASE WHEN since_us <= began_us THEN 1 END) AS subscriptions,
     count(CASE WHEN since_us > began_us THEN 1 END) AS others
   FROM taking_subscriptions
   GROUP BY topic_no
 ),
-marks AS (
+topic_events AS (
   SELECT
     e.capture_no, e.topic_no, e.stored_ns, floor_div(e.stored_ns, 1000) AS at_us, 1 AS is_entry
   FROM stored_entries AS e
-  JOIN early AS t ON t.topic_no = e.topic_no AND t.others > 0
+  JOIN subscription_counts AS t ON t.topic_no = e.topic_no AND t.others > 0
   UNION ALL
   SELECT NULL, topic_no, NULL, since_us, 0 FROM taking_subscriptions WHERE since_us > began_us
 ),
-weighed AS (
+weighted_entries AS (
   SELECT
     capture_no, topic_no, stored_ns, is_entry,
     sum(1 - is_entry) OVER (
@@ -29,19 +28,19 @@ weighed AS (
       ORDER BY at_us, is_entry
       ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS more
-  FROM marks
+  FROM topic_events
 ),
 changes AS (
   SELECT
     e.capture_no, e.stored_ns AS happened_ns, t.subscriptions AS stored, 0 AS delivered,
     0 AS acknowledged
   FROM stored_entries AS e
-  JOIN early AS t ON t.topic_no = e.topic_no
+  JOIN subscription_counts AS t ON t.topic_no = e.topic_no
   WHERE t.others = 0 AND t.subscriptions > 0
   UNION ALL
   SELECT w.capture_no, w.stored_ns, t.subscriptions + w.more, 0, 0
-  FROM weighed AS w
-  JOIN early AS t ON t.topic_no = w.topic_no
+  FROM weighted_entries AS w
+  JOIN subscription_counts AS t ON t.topic_no = w.topic_no
   WHERE w.is_entry = 1 AND t.subscriptions + w.more > 0
   UNION ALL
   SELECT capture_no, greatest(try_multiply(delivered_us, 1000), stored_ns), 0, 1, 0
@@ -51,7 +50,7 @@ changes AS (
   FROM delivered_entries
   WHERE acked_us IS NOT NULL
 ),
-stepped AS (
+step_counts AS (
   SELECT
     c.capture_no,
     CASE
@@ -69,5 +68,5 @@ stepped AS (
   GROUP BY ALL
 )
 SELECT n.capture, c.at_ns, c.stored, c.delivered, c.acknowledged
-FROM stepped AS c
+FROM step_counts AS c
 JOIN numbered_captures AS n ON n.capture_no = c.capture_no

@@ -3,8 +3,8 @@
 -- sums:
 -- least: available_min
 -- greatest: available_max, available_last
--- Of a capture it is the most hindered one, then the busiest, then the first, if its balance says
--- how it used its permits (see the section permit_utilization).
+-- The chart shows one consumer per capture: the one longest without permits, then the busiest, then
+-- the first, if its balance shows how it used its permits (see the section permit_utilization).
 WITH ranked AS (
   SELECT
     n.*,
@@ -20,7 +20,7 @@ WITH ranked AS (
   WHERE
     s.known_rows > 0 AND (s.known_delivered <> 0 OR s.deliveries = 0 OR s.unknown_rows = 0)
 ),
-drawn AS (
+balance_changes AS (
   SELECT
     r.capture, r.connection_id, r.consumer_id, r.incarnation, p.available_after, p.place,
     try_multiply(floor_div(try_multiply(p.at_us, 1000), s.step_ns), s.step_ns) AS at_ns
@@ -36,5 +36,5 @@ SELECT
   min(available_after) AS available_min,
   max(available_after) AS available_max,
   max_by(available_after, place) AS available_last
-FROM drawn
+FROM balance_changes
 GROUP BY capture, connection_id, consumer_id, incarnation, at_ns

@@ -1,7 +1,7 @@
--- capture_notices: findings about a capture as a whole, and few ones of a code, by their sentences
+-- capture_notices: notices about a capture as a whole, or of a code with three notices at most, by text
 -- keys: capture, code, text
 -- sums: notices
--- They are few: of the first one of each kind, or of each kind of packet that is not read.
+-- They are few: one per code, or per kind of packet that is not decoded.
 SELECT
   n.capture, n.code, n.text,
   count(*) AS notices

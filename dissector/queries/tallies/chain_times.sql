@@ -1,4 +1,4 @@
--- chain_times: chains of opening something by bucket of what they took
+-- chain_times: chains that opened a producer or consumer, by bucket of their duration
 -- keys: bucket
 -- sums: chains, refused, chain_ns
 -- least: chain_ns_min

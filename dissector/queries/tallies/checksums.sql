@@ -3,7 +3,7 @@
 --   broker_port, checksum, checksum_note, verdict
 -- sums: frames
 -- grouping says which keys are set: topic (direction and topic) or connection (the others). A
--- connection that goes on over several captures counts where it began: in head_capture.
+-- connection that spans several captures counts in its first one: head_capture.
 WITH checked_frames AS (
   SELECT
     capture, connection_id, direction, producer_id, consumer_id, incarnation, topic, checksum,
@@ -19,7 +19,7 @@ WITH checked_frames AS (
   FROM mismatches
   GROUP BY ALL
 ),
-counted AS (
+named_frames AS (
   SELECT
     n.capture, n.connection_id, n.direction,
     coalesce(n.topic, p.late_topic, c.late_topic) AS topic,
@@ -33,10 +33,10 @@ counted AS (
     ON c.capture = n.capture AND c.connection_id = n.connection_id
     AND c.consumer_id = n.consumer_id AND c.incarnation = n.incarnation
 ),
-by_connection AS (
+connection_counts AS (
   SELECT
     capture, connection_id, checksum, checksum_note, verdict, sum(frames) AS frames
-  FROM counted
+  FROM named_frames
   GROUP BY capture, connection_id, checksum, checksum_note, verdict
 )
 SELECT
@@ -44,14 +44,14 @@ SELECT
   CAST(NULL AS BIGINT) AS connection_id, CAST(NULL AS STRING) AS client_ip,
   CAST(NULL AS BIGINT) AS client_port, CAST(NULL AS STRING) AS broker_ip,
   CAST(NULL AS BIGINT) AS broker_port, checksum, checksum_note, verdict, sum(frames) AS frames
-FROM counted
+FROM named_frames
 GROUP BY capture, direction, topic, checksum, checksum_note, verdict
 UNION ALL
 SELECT
   b.capture, 'connection', NULL, NULL, coalesce(m.head_capture, b.capture),
   coalesce(m.head_connection_id, b.connection_id), l.client_ip, l.client_port, l.broker_ip,
   l.broker_port, b.checksum, b.checksum_note, b.verdict, b.frames
-FROM by_connection AS b
+FROM connection_counts AS b
 LEFT JOIN moved AS m ON m.capture = b.capture AND m.connection_id = b.connection_id
 LEFT JOIN legs AS l
   ON l.capture = coalesce(m.head_capture, b.capture)

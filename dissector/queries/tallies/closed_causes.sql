@@ -1,4 +1,4 @@
--- closed_causes: producers and consumers that the broker closed, by what the capture shows of why
+-- closed_causes: producers and consumers that the broker closed, by the cause that the capture shows
 -- keys: cause
 -- sums: closed
 SELECT capture, cause, count(*) AS closed

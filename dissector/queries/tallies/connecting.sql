@@ -1,4 +1,4 @@
--- connecting: connections by bucket of their handshake's round trip, storms of them, what was closed
+-- connecting: connections by bucket of their handshake's round trip; storms; closed by the broker
 -- keys: bucket
 -- sums: connections, unseen, opened, vain, closed, round_trips, round_trip_ns, bursts, closed_producers,
 --   closed_consumers

@@ -8,8 +8,8 @@
 -- greatest: available_max, unacked_max, available_last, unacked_last, last_grant_us,
 --   last_delivery_us, last_ack_us, confirmed_us_max, unconfirmed_us_max,
 --   open_stall_us_max, quiet_us_max
--- Stalls and silences are those of a second or more. A SUBSCRIBE that was refused makes no
--- consumer, unless it was used all the same.
+-- Stalls and silences last a second or more. A consumer whose SUBSCRIBE was refused is left out
+-- unless it was used nevertheless.
 WITH spans AS (
   SELECT
     consumer_no,

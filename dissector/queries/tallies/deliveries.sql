@@ -1,8 +1,8 @@
--- deliveries: deliveries of a subscription by why they came again, and what became of them
+-- deliveries: deliveries of a subscription by redelivery cause and outcome
 -- keys: topic, subscription, is_redelivered, redelivery_cause, outcome, is_older
 -- sums: deliveries, messages, counts_unknown, counted_by_broker, seen_before
 -- greatest: redelivery_count_max
--- is_older: its consumer was there before the capture.
+-- is_older: its consumer was opened before the capture.
 SELECT
   r.capture, r.named_topic AS topic, r.named_subscription AS subscription, r.is_redelivered,
   r.redelivery_cause, r.outcome, o.consumer_id IS NOT NULL AS is_older,

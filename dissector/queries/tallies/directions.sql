@@ -1,4 +1,4 @@
--- directions: connections by protocol, of which directions nothing was captured, and which count twice
+-- directions: connections by protocol: without a captured direction, and repeated ones (twins)
 -- keys: protocol
 -- sums: connections, without_to_broker, without_to_client, twins
 SELECT

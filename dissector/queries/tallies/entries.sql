@@ -1,10 +1,10 @@
--- entries: distinct entries that a receipt confirmed, that were delivered, or one of both
+-- entries: distinct entries that were confirmed, delivered, or either
 -- keys:
 -- sums: confirmed, delivered, either
--- BookKeeper gives a ledger's number only once; entries of non-persistent topics have no id. 32 entries of
--- a ledger are one row, with a bit for each: rows of all of them took twice as long. An entry counts in
--- the first capture that has it.
-WITH seen AS (
+-- BookKeeper never reuses a ledger id; entries of non-persistent topics have no id. 32 entries of a
+-- ledger share a row, one bit each: a row per entry took twice as long. An entry counts in its
+-- first capture.
+WITH entry_copies AS (
   SELECT
     capture, connection_id, topic, ledger_id, entry_id, 1 AS is_confirmed, 0 AS is_delivered
   FROM confirmed_entries
@@ -18,7 +18,7 @@ blocks AS (
     n.unit_no, n.capture_no, s.ledger_id, floor_div(s.entry_id, 32) AS block,
     bit_or(CAST(s.is_confirmed AS BIGINT) << CAST(s.entry_id & 31 AS INT)) AS confirmed,
     bit_or(CAST(s.is_delivered AS BIGINT) << CAST(s.entry_id & 31 AS INT)) AS delivered
-  FROM seen AS s
+  FROM entry_copies AS s
   ANTI JOIN twins AS t ON t.capture = s.capture AND t.connection_id = s.connection_id
   JOIN numbered_captures AS n ON n.capture = s.capture
   WHERE
@@ -26,7 +26,7 @@ blocks AS (
     AND coalesce(s.topic, '') NOT LIKE 'non-persistent://%'
   GROUP BY n.unit_no, n.capture_no, s.ledger_id, floor_div(s.entry_id, 32)
 ),
-firsts AS (
+first_copies AS (
   SELECT
     capture_no,
     (confirmed | delivered) & ~coalesce(bit_or(confirmed | delivered) OVER before, 0) AS either,
@@ -39,14 +39,14 @@ firsts AS (
       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     )
 ),
-summed AS (
+capture_counts AS (
   SELECT
     capture_no, sum(bit_count(either & confirmed)) AS confirmed,
     sum(bit_count(either & delivered)) AS delivered, sum(bit_count(either)) AS either
-  FROM firsts
+  FROM first_copies
   WHERE either <> 0
   GROUP BY capture_no
 )
 SELECT n.capture, s.confirmed, s.delivered, s.either
-FROM summed AS s
+FROM capture_counts AS s
 JOIN numbered_captures AS n ON n.capture_no = s.capture_no

@@ -1,4 +1,4 @@
--- incidents: one request, refused again and again
+-- incidents: a request that was refused repeatedly
 -- first: 500 by answers desc, first_ns, capture, response_frame_no, connection_id
 WITH incidents AS (
   SELECT

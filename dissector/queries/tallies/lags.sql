@@ -1,9 +1,9 @@
--- lags: how far a group (Cursus) lags behind the end of a log, by what it committed or was handed
+-- lags: the lag of a group (Cursus) behind the end of a log, by committed or delivered offset
 -- keys: capture, topic, subscription, partition, which
 -- sums: judged, unjudged
 -- greatest: lag_max, last_lag, last_us
--- Where the log's end had not been seen there is no lag. Members of groups have no consumer id; a
--- delivery of nothing, which names no entry, and one to nobody's group have none either.
+-- lag is null if the log's end was not seen before. Members of groups have no consumer id; empty
+-- deliveries, which name no entry, and deliveries outside a group are left out.
 WITH observed_lags AS (
   SELECT
     capture, connection_id, named_topic AS topic, named_subscription AS subscription, partition,
@@ -17,7 +17,7 @@ WITH observed_lags AS (
   FROM received
   WHERE entry_id IS NOT NULL AND consumer_id IS NULL AND named_subscription IS NOT NULL
 ),
-placed AS (
+ranked_lags AS (
   SELECT
     f.*,
     CASE WHEN lag IS NOT NULL THEN
@@ -37,5 +37,5 @@ SELECT
   max(lag) AS lag_max,
   max(CASE WHEN place = 1 THEN lag END) AS last_lag,
   max(CASE WHEN lag IS NOT NULL THEN at_us END) AS last_us
-FROM placed
+FROM ranked_lags
 GROUP BY capture, topic, subscription, partition, which

@@ -1,4 +1,4 @@
--- links: a connection that counts: who speaks, in which versions, and who ended it first
+-- links: a connection that is no twin: its peers, their versions, and who closed it first
 -- first: 1000 by frames desc, first_ts_ns, connection_id, capture
 SELECT
   c.capture, c.connection_id, c.protocol, c.client_ip, c.client_port, c.broker_ip, c.broker_port,

@@ -1,10 +1,10 @@
--- messages: distinct messages of one producer, to one broker's address, or from one client's
+-- messages: distinct messages of a producer, to a broker's address, or from a client's address
 -- keys: grouping, topic, producer_name, client_ip, broker_ip
 -- sums: messages
 -- A message is distinct by its id within its topic and producer, if both are known (one producer
 -- name serves all partitions of a topic with equal ids); else within one incarnation of a producer.
--- It counts as many as the largest of its sends says. Sends without an id count at first attempts.
-WITH sent AS (
+-- Its message_count is the largest of its sends. Sends without an id count as first attempts only.
+WITH leaf_sends AS (
   SELECT n.leaf_no, n.is_shared, p.message_id, p.message_count, p.is_first
   FROM publishes AS p
   JOIN senders AS n
@@ -25,54 +25,54 @@ WITH sent AS (
     AND n.broker_ip IS NOT DISTINCT FROM p.broker_ip
   WHERE p.is_request AND NOT n.is_all
 ),
-each_message AS (
+leaf_messages AS (
   SELECT
     leaf_no, is_shared, message_id,
     max(coalesce(message_count, 0)) AS largest,
     sum(CASE WHEN is_first THEN message_count ELSE 0 END) AS firsts
-  FROM sent
+  FROM leaf_sends
   GROUP BY leaf_no, is_shared, message_id
 ),
-shared AS (
+shared_messages AS (
   SELECT n.leaf_no, n.producer_no, n.client_no, n.broker_no, m.message_id, m.largest, m.firsts
-  FROM each_message AS m
+  FROM leaf_messages AS m
   JOIN senders AS n ON n.leaf_no = m.leaf_no
   WHERE m.is_shared
 ),
-once AS (
+distinct_messages AS (
   SELECT
     'producer' AS grouping, min(leaf_no) AS leaf_no,
     CASE WHEN message_id IS NULL THEN sum(firsts) ELSE max(largest) END AS messages
-  FROM shared
+  FROM shared_messages
   GROUP BY producer_no, message_id
   UNION ALL
   SELECT
     'client', min(leaf_no),
     CASE WHEN message_id IS NULL THEN sum(firsts) ELSE max(largest) END
-  FROM shared
+  FROM shared_messages
   GROUP BY client_no, message_id
   UNION ALL
   SELECT
     'broker', min(leaf_no),
     CASE WHEN message_id IS NULL THEN sum(firsts) ELSE max(largest) END
-  FROM shared
+  FROM shared_messages
   GROUP BY broker_no, message_id
 ),
-alone AS (
+unshared_counts AS (
   SELECT
     leaf_no, sum(CASE WHEN message_id IS NULL THEN firsts ELSE largest END) AS messages
-  FROM each_message
+  FROM leaf_messages
   WHERE NOT is_shared
   GROUP BY leaf_no
 ),
-summed AS (
-  SELECT grouping, leaf_no, sum(messages) AS messages FROM once GROUP BY grouping, leaf_no
+message_counts AS (
+  SELECT grouping, leaf_no, sum(messages) AS messages FROM distinct_messages GROUP BY grouping, leaf_no
   UNION ALL
-  SELECT 'producer', leaf_no, messages FROM alone
+  SELECT 'producer', leaf_no, messages FROM unshared_counts
   UNION ALL
-  SELECT 'client', leaf_no, messages FROM alone
+  SELECT 'client', leaf_no, messages FROM unshared_counts
   UNION ALL
-  SELECT 'broker', leaf_no, messages FROM alone
+  SELECT 'broker', leaf_no, messages FROM unshared_counts
 )
 SELECT
   n.capture, s.grouping,
@@ -81,6 +81,6 @@ SELECT
   CASE WHEN s.grouping = 'client' THEN n.client_ip END AS client_ip,
   CASE WHEN s.grouping = 'broker' THEN n.broker_ip END AS broker_ip,
   sum(s.messages) AS messages
-FROM summed AS s
+FROM message_counts AS s
 JOIN senders AS n ON n.leaf_no = s.leaf_no
 GROUP BY ALL

@@ -1,4 +1,4 @@
--- notices: findings by code and severity
+-- notices: notices by code and severity
 -- keys: capture, code, severity
 -- sums: notices, bytes
 SELECT

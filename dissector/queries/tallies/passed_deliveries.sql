@@ -1,6 +1,6 @@
--- passed_deliveries: a delivery that nobody acked although a later one to its consumer was
+-- passed_deliveries: a delivery that was never acked although a later one to its consumer was
 -- first: 1000 by at_us, capture, frame_no, connection_id
-WITH first_ones AS (
+WITH first_passed AS (
   SELECT r.*
   FROM (
     SELECT
@@ -17,9 +17,9 @@ SELECT
   p.capture, p.connection_id, p.consumer_id, p.incarnation, p.topic, p.subscription,
   p.consumer_name, p.ledger_id, p.entry_id, p.message_count, p.outcome, p.at_us, p.frame_no,
   f.last_packet AS packet, f.chunk_uuid,
-  -- A client puts a message together of chunks of which each came once.
+  -- A client assembles a message only if each chunk came exactly once.
   c.chunks < c.chunk_count OR c.entries > c.chunk_count AS is_broken
-FROM first_ones AS p
+FROM first_passed AS p
 LEFT JOIN frames AS f
   ON f.capture = p.capture AND f.connection_id = p.connection_id AND f.frame_no = p.frame_no
 LEFT JOIN (
@@ -30,7 +30,7 @@ LEFT JOIN (
   FROM frames
   WHERE
     command = 'MESSAGE' AND chunk_uuid IS NOT NULL
-    AND (capture, connection_id) IN (SELECT capture, connection_id FROM first_ones)
+    AND (capture, connection_id) IN (SELECT capture, connection_id FROM first_passed)
   GROUP BY capture, connection_id, consumer_id, incarnation, chunk_uuid
 ) AS c
   ON c.capture = p.capture AND c.connection_id = p.connection_id

@@ -1,4 +1,4 @@
--- placeholders: places of delivered batches that a compaction emptied: paid for, but no messages
+-- placeholders: batch indexes of deliveries that compaction emptied: they use permits, but are no messages
 -- keys: topic
 -- sums: placeholders
 SELECT m.capture, m.topic, count(*) AS placeholders

@@ -1,4 +1,4 @@
--- reconsumed: publishes by topic, and by what their properties say that they come from
+-- reconsumed: publishes by topic and by the origin that their properties name
 -- keys: topic, real_topic, real_subscription, has_reconsume_times
 -- sums: publishes, messages
 SELECT

@@ -1,4 +1,4 @@
--- redeliver_requests: ids that consumers of a subscription asked for again; without an id, for all
+-- redeliver_requests: redelivery requests of a subscription's consumers: ids, and requests for all
 -- keys: topic, subscription
 -- sums: ids_requested, requests_for_all
 SELECT

@@ -1,10 +1,10 @@
 -- redelivered: a delivery of an entry that was delivered before
 -- first: 50 by at_us, capture, frame_no, connection_id
 -- of: redelivery_cause
--- Of each connection and cause its first ones count, in order of its frames. previous_frame_no: of
--- the same capture alone. closed_first_by: of the connection of the delivery before; is_refused:
--- that the broker had refused a send on it within a second before it ended.
-WITH of_connections AS (
+-- Only the first ones of each connection and cause are ranked, in order of its frames.
+-- previous_frame_no: null if it is in another capture. closed_first_by: of the previous delivery's
+-- connection; is_refused: the broker refused a send there within a second before it ended.
+WITH connection_ranks AS (
   SELECT
     r.*,
     row_number() OVER (
@@ -13,17 +13,17 @@ WITH of_connections AS (
   FROM received AS r
   WHERE r.is_redelivered
 ),
-of_captures AS (
+capture_ranks AS (
   SELECT
     c.*,
     row_number() OVER (
       PARTITION BY c.own_capture, c.redelivery_cause
       ORDER BY c.ts ASC NULLS LAST, c.frame_no ASC NULLS LAST, c.own_connection_id ASC
     ) AS place_of_all
-  FROM of_connections AS c
+  FROM connection_ranks AS c
   WHERE c.place <= 50
 ),
-before AS ( -- The connections of the deliveries before, and the places under which they count.
+previous_connections AS ( -- Connections of the previous deliveries, and their joined connections.
   SELECT DISTINCT
     c.before_capture, c.before_connection_id,
     coalesce(m.head_capture, c.before_capture) AS capture,
@@ -32,17 +32,17 @@ before AS ( -- The connections of the deliveries before, and the places under wh
     SELECT
       coalesce(previous_capture, own_capture) AS before_capture,
       previous_connection_id AS before_connection_id
-    FROM of_captures
+    FROM capture_ranks
     WHERE redelivery_cause = 'reconnect'
   ) AS c
   LEFT JOIN moved AS m
     ON m.capture = c.before_capture AND m.connection_id = c.before_connection_id
 ),
-ended AS ( -- How they ended, in whichever capture.
+connection_ends AS ( -- Their ends, in whichever capture.
   SELECT
     b.before_capture, b.before_connection_id, c.closed_first_by,
     max(coalesce(c.last_ts_ns - e.response_last_ns <= 1000000000, FALSE)) AS is_refused
-  FROM before AS b
+  FROM previous_connections AS b
   JOIN connections AS c ON c.capture = b.capture AND c.connection_id = b.connection_id
   LEFT JOIN exchanges AS e
     ON e.capture = c.capture AND e.connection_id = c.connection_id
@@ -57,11 +57,11 @@ SELECT
   r.named_subscription AS subscription, r.consumer_id, r.incarnation,
   r.named_consumer AS consumer_name, r.ledger_id, r.entry_id, r.message_count,
   r.redelivery_count, r.redelivery_cause, e.closed_first_by, e.is_refused
-FROM of_captures AS r
+FROM capture_ranks AS r
 LEFT JOIN frames AS f
   ON f.capture = r.own_capture AND f.connection_id = r.own_connection_id
   AND f.frame_no = r.frame_no
-LEFT JOIN ended AS e
+LEFT JOIN connection_ends AS e
   ON e.before_capture = coalesce(r.previous_capture, r.own_capture)
   AND e.before_connection_id = r.previous_connection_id AND r.redelivery_cause = 'reconnect'
 WHERE r.place_of_all <= 50

@@ -1,11 +1,11 @@
--- redelivery_delays: from a delivery to the request for it again (asked), from there to the next (came)
+-- redelivery_delays: time from a delivery to its redelivery request (asked), or from that to the next (came)
 -- keys: topic, subscription, which, bucket
 -- sums: delays, delay_ns
 -- least: delay_ns_min
 -- greatest: delay_ns_max
--- Of requests that name ids, each at its own time. A request and a delivery are put in order by their
--- times: what a client asks for it has had before, in whichever capture.
-WITH placed AS (
+-- Only requests that name ids, each at its own time. Requests and deliveries are sorted by time: a
+-- client requests only what it received before, in whichever capture.
+WITH neighbour_times AS (
   SELECT
     capture, topic, subscription, is_request, at_us,
     max(given_us) OVER (
@@ -23,11 +23,11 @@ WITH placed AS (
 delays AS (
   SELECT
     capture, topic, subscription, 'asked' AS which, try_multiply(at_us - before_us, 1000) AS took_ns
-  FROM placed
+  FROM neighbour_times
   WHERE is_request = 1 AND before_us IS NOT NULL
   UNION ALL
   SELECT capture, topic, subscription, 'came', try_multiply(behind_us - at_us, 1000)
-  FROM placed
+  FROM neighbour_times
   WHERE is_request = 1 AND before_us IS NOT NULL AND behind_us IS NOT NULL
 )
 SELECT

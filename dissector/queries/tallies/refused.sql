@@ -1,10 +1,10 @@
--- refused: answers that refuse something, by what they refuse
+-- refused: answers with an error, by request and topic
 -- keys: request_command, response_command, error_code, topic
 -- sums: answers, incidents, connections, connections_of_code
 -- least: first_ns
 -- greatest: last_ns
--- A connection counts once, with its first refusal; connections_of_code: with its first of a code.
-WITH numbered AS (
+-- connections: counted at their first refusal; connections_of_code: at their first of each code.
+WITH ranked_refusals AS (
   SELECT
     r.*,
     row_number() OVER (
@@ -25,5 +25,5 @@ SELECT
   count(CASE WHEN place_of_code = 1 THEN 1 END) AS connections_of_code,
   min(at_ns) AS first_ns,
   max(at_ns) AS last_ns
-FROM numbered
+FROM ranked_refusals
 GROUP BY ALL

@@ -1,4 +1,4 @@
--- refused_texts: answers that refuse something, by what they say
+-- refused_texts: answers with an error, by error code and text
 -- keys: error_code, error_text
 -- sums: answers
 -- least: first_ns, first_frame_no

@@ -3,14 +3,14 @@
 -- sums: requests, tainted, latencies, latency_ns, quick
 -- least: latency_ns_min
 -- greatest: latency_ns_max
--- asked_by: client or broker, of PING alone, which both send. quick: answered within a third of the
--- round trip that the handshake of their connection took.
+-- asked_by: client or broker, only for PING, which both send. quick: answered within a third of the
+-- handshake's round trip on their connection.
 WITH pings AS (
   SELECT capture, connection_id, frame_no
   FROM frames
   WHERE command = 'PING' AND direction = 'to_broker'
 ),
-asked AS (
+timed_requests AS (
   SELECT
     e.capture, e.kind, e.request_command, e.outcome, e.tainted, e.latency_bucket,
     l.handshake_rtt_ns,
@@ -36,5 +36,5 @@ SELECT
   count(CASE WHEN try_multiply(took_ns, 3) < handshake_rtt_ns THEN 1 END) AS quick,
   min(took_ns) AS latency_ns_min,
   max(took_ns) AS latency_ns_max
-FROM asked
+FROM timed_requests
 GROUP BY ALL

@@ -1,9 +1,9 @@
--- slow: an exchange that took long; list: publish, or other
+-- slow: an exchange with a long latency; list: publish, or other
 -- first: 50 by latency_ns desc, request_last_ns, capture, request_frame_no, connection_id
 -- of: list
--- Only rows of the longest buckets that hold fifty are put in order: all are read twice, which takes
--- less than to keep them. Refused publishes are not timed. An answer in another capture has no frame
--- and no packet here.
+-- Only rows of the longest buckets that together have fifty are sorted: reading rows twice takes
+-- less than keeping all. Refused publishes are excluded. An answer in another capture has no frame
+-- and no packet number here.
 WITH by_bucket AS (
   SELECT
     e.own_capture, CASE WHEN e.kind = 'publish' THEN 'publish' ELSE 'other' END AS list,
@@ -15,7 +15,7 @@ WITH by_bucket AS (
     AND NOT (e.kind = 'publish' AND coalesce(e.outcome, '') = 'error')
   GROUP BY ALL
 ),
-slower AS (
+bucket_ranks AS (
   SELECT
     b.*,
     sum(b.exchanges) OVER (
@@ -26,7 +26,7 @@ slower AS (
 ),
 bounds AS (
   SELECT own_capture, list, min(latency_bucket) AS least_bucket
-  FROM slower
+  FROM bucket_ranks
   WHERE coalesce(more, 0) < 50
   GROUP BY own_capture, list
 ),
@@ -48,21 +48,21 @@ ranked AS (
     AND e.kind IN ('publish', 'request', 'auth', 'ack', 'ping', 'consume')
     AND NOT (e.kind = 'publish' AND coalesce(e.outcome, '') = 'error')
 ),
-chosen AS (
+slowest_exchanges AS (
   SELECT
     r.*, CASE WHEN r.response_capture IS NULL THEN r.response_frame_no END AS own_response_frame_no
   FROM ranked AS r
   WHERE r.place <= 50
 ),
-places AS (
-  SELECT own_capture, own_connection_id, request_frame_no AS frame_no FROM chosen
+frame_keys AS (
+  SELECT own_capture, own_connection_id, request_frame_no AS frame_no FROM slowest_exchanges
   UNION
-  SELECT own_capture, own_connection_id, own_response_frame_no FROM chosen
+  SELECT own_capture, own_connection_id, own_response_frame_no FROM slowest_exchanges
 ),
 packets AS (
   SELECT f.capture, f.connection_id, f.frame_no, f.last_packet
   FROM frames AS f
-  JOIN places AS w
+  JOIN frame_keys AS w
     ON w.own_capture = f.capture AND w.own_connection_id = f.connection_id
     AND w.frame_no = f.frame_no
 )
@@ -76,7 +76,7 @@ SELECT
   e.client_ip, e.broker_ip, e.request_frame_no,
   e.own_response_frame_no AS response_frame_no,
   q.last_packet AS request_packet, a.last_packet AS response_packet
-FROM chosen AS e
+FROM slowest_exchanges AS e
 LEFT JOIN late_producers AS p
   ON p.capture = e.capture AND p.connection_id = e.connection_id
   AND p.producer_id = e.producer_id AND p.incarnation = e.incarnation

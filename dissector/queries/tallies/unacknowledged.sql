@@ -1,7 +1,7 @@
--- unacknowledged: the oldest delivery of a subscription that nobody had acknowledged at the end
+-- unacknowledged: the oldest delivery of a subscription that is unacknowledged at the end
 -- first: 1 by waited_us desc, capture, frame_no, connection_id
 -- of: topic, subscription
--- waited_us: until the end of all captures that are read together with its own.
+-- waited_us: until the end of the unit of captures that its own belongs to.
 SELECT
   r.capture, r.named_topic AS topic, r.named_subscription AS subscription, r.connection_id,
   r.consumer_id, r.incarnation, r.named_consumer AS consumer_name, r.ledger_id, r.entry_id,

@@ -1,43 +1,43 @@
--- undelivered: entries of a topic that were stored since a subscription asked for messages
+-- undelivered: entries of a topic that were stored since a subscription's first permits
 -- keys: topic, subscription
 -- sums: stored, undelivered
 -- least: oldest_ns
--- Of topics that nobody subscribed here: all of them, without a subscription. What a subscription
--- got is counted; only where something is missing, or was there before, are the entries of a topic
--- put in order. No entry meets every subscription of its topic, of which there may be thousands.
+-- A topic without subscriptions here has one row with all its entries. The entries of a topic are
+-- sorted only if some are missing or older than the subscription. Entries are not joined with all
+-- subscriptions of their topic, of which there may be thousands.
 WITH topics AS (
   SELECT topic_no, min(capture_no) AS capture_no, count(*) AS entries, min(stored_ns) AS first_ns
   FROM stored_entries
   WHERE is_in
   GROUP BY topic_no
 ),
-counted AS (
+delivered_counts AS (
   SELECT subscription_no, count(*) AS entries
   FROM delivered_entries
   WHERE is_in
   GROUP BY subscription_no
 ),
--- Those to which something may be missing, or whose topic had entries before.
-open_ones AS (
+-- Subscriptions with possibly missing entries, or with older entries in their topic.
+incomplete_subscriptions AS (
   SELECT s.topic_no, s.subscription_no, s.since_us
   FROM taking_subscriptions AS s
   JOIN topics AS t ON t.topic_no = s.topic_no
-  LEFT JOIN counted AS c ON c.subscription_no = s.subscription_no
+  LEFT JOIN delivered_counts AS c ON c.subscription_no = s.subscription_no
   WHERE
     s.since_us IS NOT NULL
     AND (s.since_us > s.began_us OR coalesce(c.entries, 0) < t.entries)
 ),
-marks AS ( -- In order, entries of their topics, and when they began: these before what is as old.
+topic_events AS ( -- Entries of their topics and subscription starts; a start sorts before an entry of its time.
   SELECT
     e.topic_no, CAST(NULL AS BIGINT) AS subscription_no, floor_div(e.stored_ns, 1000) AS at_us,
     e.stored_ns, e.ledger_id, e.entry_id, 1 AS is_entry
   FROM stored_entries AS e
-  JOIN (SELECT DISTINCT topic_no FROM open_ones) AS o ON o.topic_no = e.topic_no
+  JOIN (SELECT DISTINCT topic_no FROM incomplete_subscriptions) AS o ON o.topic_no = e.topic_no
   WHERE e.is_in
   UNION ALL
-  SELECT topic_no, subscription_no, since_us, NULL, NULL, NULL, 0 FROM open_ones
+  SELECT topic_no, subscription_no, since_us, NULL, NULL, NULL, 0 FROM incomplete_subscriptions
 ),
-placed AS (
+event_positions AS (
   SELECT
     *,
     sum(is_entry) OVER (
@@ -45,9 +45,9 @@ placed AS (
       ORDER BY at_us, is_entry, stored_ns, ledger_id, entry_id
       ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS place
-  FROM marks
+  FROM topic_events
 ),
-missing AS ( -- Where the places of what came leave the row, the first is missing.
+first_gaps AS ( -- The first position that is missing in the sequence of delivered entries.
   SELECT
     n.subscription_no,
     min(CASE WHEN n.place > n.entries_before + n.number THEN n.entries_before + n.number END)
@@ -57,24 +57,24 @@ missing AS ( -- Where the places of what came leave the row, the first is missin
       b.subscription_no, b.place AS entries_before, e.place,
       row_number() OVER (PARTITION BY b.subscription_no ORDER BY e.place) AS number
     FROM delivered_entries AS g
-    JOIN placed AS b ON b.subscription_no = g.subscription_no AND b.is_entry = 0
-    JOIN placed AS e
+    JOIN event_positions AS b ON b.subscription_no = g.subscription_no AND b.is_entry = 0
+    JOIN event_positions AS e
       ON e.topic_no = g.topic_no AND e.ledger_id = g.ledger_id AND e.entry_id = g.entry_id
     WHERE g.is_in
   ) AS n
   GROUP BY n.subscription_no
 ),
-found AS (
+subscription_counts AS (
   SELECT
     t.capture_no, t.topic_no, s.subscription, t.entries - coalesce(b.place, 0) AS stored,
     t.entries - coalesce(b.place, 0) - coalesce(c.entries, 0) AS undelivered,
     o.stored_ns AS oldest_ns
   FROM taking_subscriptions AS s
   JOIN topics AS t ON t.topic_no = s.topic_no
-  LEFT JOIN counted AS c ON c.subscription_no = s.subscription_no
-  LEFT JOIN placed AS b ON b.subscription_no = s.subscription_no
-  LEFT JOIN missing AS m ON m.subscription_no = s.subscription_no
-  LEFT JOIN placed AS o
+  LEFT JOIN delivered_counts AS c ON c.subscription_no = s.subscription_no
+  LEFT JOIN event_positions AS b ON b.subscription_no = s.subscription_no
+  LEFT JOIN first_gaps AS m ON m.subscription_no = s.subscription_no
+  LEFT JOIN event_positions AS o
     ON o.topic_no = s.topic_no AND o.is_entry = 1
     AND o.place = coalesce(m.place, b.place + coalesce(c.entries, 0) + 1)
   WHERE s.since_us IS NOT NULL AND t.entries > coalesce(b.place, 0)
@@ -84,6 +84,6 @@ found AS (
   ANTI JOIN taking_subscriptions AS s ON s.topic_no = t.topic_no
 )
 SELECT n.capture, t.topic, f.subscription, f.stored, f.undelivered, f.oldest_ns
-FROM found AS f
+FROM subscription_counts AS f
 JOIN numbered_captures AS n ON n.capture_no = f.capture_no
 JOIN stored_topics AS t ON t.topic_no = f.topic_no

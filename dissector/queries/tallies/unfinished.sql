@@ -1,4 +1,4 @@
--- unfinished: connections of which there are frames and no row yet: a tap may write that at their end
+-- unfinished: connections with frames but no row yet, which a tap writes when they end
 -- keys: capture, protocol
 -- sums: connections, frames
 SELECT

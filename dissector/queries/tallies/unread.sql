@@ -1,10 +1,10 @@
--- unread: frames of Pulsar whose command is known and what it was about is not, by kind
+-- unread: frames of Pulsar whose command is known but whose content is not, by kind
 -- keys: kind
 -- sums: unread
--- A packet that was cut short may show that a MESSAGE passed and not to whom: no table but frames
--- has a row of it. They are the frames of a connection less the rows that they should have made.
+-- A truncated packet may show a MESSAGE but not its consumer: only the table frames has its row.
+-- The number is the frames of a connection less the rows that they should have in other tables.
 -- kind: delivery, ack, setup (a client finds its broker and opens something there), or request.
-WITH named AS (
+WITH command_kinds AS (
   SELECT
     f.capture, f.connection_id, f.command, f.frames,
     CASE
@@ -18,9 +18,9 @@ WITH named AS (
   ANTI JOIN twins AS t ON t.capture = f.capture AND t.connection_id = f.connection_id
   WHERE f.protocol = 'pulsar'
 ),
-seen AS (
+frame_counts AS (
   SELECT capture, connection_id, command, kind, sum(frames) AS number
-  FROM named
+  FROM command_kinds
   WHERE kind IS NOT NULL
   GROUP BY capture, connection_id, command, kind
 ),
@@ -38,14 +38,14 @@ command_counts AS (
   FROM acked_commands
   GROUP BY capture, connection_id
 ),
-known AS (
+row_counts AS (
   SELECT own_capture, own_connection_id, command, max(number) AS number
   FROM command_counts
   GROUP BY own_capture, own_connection_id, command
 )
 SELECT s.capture, s.kind, sum(s.number - coalesce(k.number, 0)) AS unread
-FROM seen AS s
-LEFT JOIN known AS k
+FROM frame_counts AS s
+LEFT JOIN row_counts AS k
   ON k.own_capture = s.capture AND k.own_connection_id = s.connection_id AND k.command = s.command
 WHERE s.number > coalesce(k.number, 0)
 GROUP BY s.capture, s.kind

@@ -8,8 +8,7 @@ import pytest
 from dissector.queries import duckdb_engine, known_rows
 from dissector.queries.catalogue import SharedView
 from dissector.queries.known_rows import KnownRows
-from dissector.queries.needed_rows import NOTHING, Rows
-from dissector.queries.needed_rows import Any as AnyOf
+from dissector.queries.needed_rows import NOTHING, AnyOf, TableRows
 from tests import reports
 from tests.dissector.observed import CAPTURES
 
@@ -93,7 +92,7 @@ def test_a_large_table_is_asked_for_what_is_stated_alone() -> None:
     rows = known(engine)
     rows.set_count("a", 1_000_000)
     text = "SELECT k FROM a WHERE k = 2"
-    need = AnyOf((Rows("a", "k = 3"), Rows("a", "k = 4")))
+    need = AnyOf((TableRows("a", "k = 3"), TableRows("a", "k = 4")))
     assert [*rows.answerable({"derived": text, "stated": "SELECT 1"}, {"stated": need})] == [
         "derived"
     ]

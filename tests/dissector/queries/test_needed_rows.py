@@ -13,35 +13,35 @@ from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.needed_rows import (
     NOTHING,
     ROW_FUNCTIONS,
-    All,
-    Any,
-    Found,
-    Rows,
-    beginnings,
+    AllOf,
+    AnyOf,
+    QueryRows,
+    TableRows,
     needed,
+    needed_with_probes,
     needed_within,
-    parts,
     tables_in,
+    with_queries,
 )
 from tests.choosing import examples
 from tests.dissector.findings.test_querying import likely_rows, odd_rows
 
-A, B = Rows("a", ""), Rows("b", "")
+A, B = TableRows("a", ""), TableRows("b", "")
 # Over tables a and b, which have rows (k = 1, w = 'x') or none, or one that no condition fits.
 SHAPES = {
     "SELECT * FROM a": A,
-    "SELECT x.k FROM a AS x JOIN b AS y ON y.k = x.k": All((A, B)),
+    "SELECT x.k FROM a AS x JOIN b AS y ON y.k = x.k": AllOf((A, B)),
     "SELECT x.k FROM a AS x LEFT JOIN b AS y ON y.k = x.k": A,
     "SELECT x.k FROM a AS x ANTI JOIN b AS y ON y.k = x.k": A,
-    "SELECT x.k FROM a AS x SEMI JOIN b AS y ON y.k = x.k": All((A, B)),
+    "SELECT x.k FROM a AS x SEMI JOIN b AS y ON y.k = x.k": AllOf((A, B)),
     "SELECT x.k FROM a AS x FULL JOIN b AS y ON y.k = x.k": NOTHING,
     "SELECT y.k FROM a AS x RIGHT JOIN b AS y ON y.k = x.k": NOTHING,
-    "SELECT x.k FROM a AS x CROSS JOIN b AS y": All((A, B)),
-    "SELECT x.k FROM a AS x, b AS y WHERE x.k = y.k": All((A, B)),
-    "SELECT k FROM a UNION ALL SELECT k FROM b": Any((A, B)),
+    "SELECT x.k FROM a AS x CROSS JOIN b AS y": AllOf((A, B)),
+    "SELECT x.k FROM a AS x, b AS y WHERE x.k = y.k": AllOf((A, B)),
+    "SELECT k FROM a UNION ALL SELECT k FROM b": AnyOf((A, B)),
     "SELECT k FROM a EXCEPT SELECT k FROM b": NOTHING,
     "WITH c AS (SELECT k FROM a), d AS (SELECT k FROM b) SELECT c.k FROM c JOIN d ON c.k = d.k":
-        All((A, B)),
+        AllOf((A, B)),
     "WITH b AS (SELECT 1 AS k) SELECT b.k FROM b": NOTHING,
     "SELECT k FROM (SELECT k FROM a) AS c WHERE k = 7": A,
     "SELECT max(k) AS k FROM a": NOTHING,
@@ -60,18 +60,18 @@ SHAPES = {
     "SELECT x.k FROM a AS x full join b AS y ON y.k = x.k": NOTHING,
     "SELECT k FROM a /* JOIN b */": NOTHING,
     "SELECT k -- FROM b\nFROM a": A,
-    "SELECT k FROM a WHERE w = 'x'": Rows("a", "(w = 'x')"),
+    "SELECT k FROM a WHERE w = 'x'": TableRows("a", "(w = 'x')"),
     "SELECT k FROM a WHERE w = 'x' AND k BETWEEN 1 AND 2":
-        Rows("a", "(k BETWEEN 1 AND 2) AND (w = 'x')"),
-    "SELECT k FROM a WHERE s.i = 1": Rows("a", "(s . i = 1)"),
+        TableRows("a", "(k BETWEEN 1 AND 2) AND (w = 'x')"),
+    "SELECT k FROM a WHERE s.i = 1": TableRows("a", "(s . i = 1)"),
     "SELECT x.k FROM a AS x WHERE x.s.i = 1 AND s.i = 2":
-        Rows("a", "(s . i = 1) AND (s . i = 2)"),
-    "SELECT k FROM a WHERE w = 'y' OR k = 1": Rows("a", "(w = 'y' OR k = 1)"),
+        TableRows("a", "(s . i = 1) AND (s . i = 2)"),
+    "SELECT k FROM a WHERE w = 'y' OR k = 1": TableRows("a", "(w = 'y' OR k = 1)"),
     "SELECT k FROM a WHERE k = (SELECT max(k) FROM b)": A,
     "SELECT x.k FROM a AS x JOIN b AS y ON y.k = x.k AND y.w = 'x' WHERE x.w = 'y'":
-        All((Rows("a", "(w = 'y')"), Rows("b", "(w = 'x')"))),
+        AllOf((TableRows("a", "(w = 'y')"), TableRows("b", "(w = 'x')"))),
     "SELECT x.k FROM a AS x LEFT JOIN b AS y ON y.k = x.k AND y.w = 'y' WHERE y.k IS NULL": A,
-    "SELECT x.k FROM a AS x JOIN b AS y ON y.k = x.k WHERE x.w = y.w": All((A, B)),
+    "SELECT x.k FROM a AS x JOIN b AS y ON y.k = x.k WHERE x.w = y.w": AllOf((A, B)),
     "SELECT c.k FROM (SELECT max(k) AS k FROM a GROUP BY w) AS c WHERE c.k = 1": A,
 }  # fmt: skip
 
@@ -104,7 +104,7 @@ _C, _D = (
     "WITH c AS (SELECT k FROM a WHERE w = 'x')",
     "d AS (SELECT c . k FROM c JOIN b ON b . k = c . k)",
 )
-BEGINNINGS = {
+PROBES = {
     f"{_C} SELECT {_REST} FROM c": (f"{_C} SELECT 1 FROM c",),
     f"SELECT * FROM ({_C} SELECT {_REST} FROM c) AS q": (f"{_C} SELECT 1 FROM c",),
     f"{_C} SELECT {_REST} FROM a LEFT JOIN c ON c.k = a.k": (),
@@ -115,25 +115,25 @@ BEGINNINGS = {
 }
 
 
-def _found_in(need: object) -> tuple[str, ...]:
-    if isinstance(need, Found):
+def _probes_in(need: object) -> tuple[str, ...]:
+    if isinstance(need, QueryRows):
         return (need.text,)
-    return tuple(text for part in getattr(need, "parts", ()) for text in _found_in(part))
+    return tuple(text for part in getattr(need, "parts", ()) for text in _probes_in(part))
 
 
-@pytest.mark.parametrize("text", BEGINNINGS)
+@pytest.mark.parametrize("text", PROBES)
 def test_a_beginning_is_what_all_else_needs_and_no_more_of_the_text_than_a_part(text: str) -> None:
-    assert _found_in(beginnings(text)) == BEGINNINGS[text]
-    assert _found_in(needed(text)) == ()
+    assert _probes_in(needed_with_probes(text)) == PROBES[text]
+    assert _probes_in(needed(text)) == ()
 
 
 def test_parts_are_the_queries_of_a_with_and_where_they_are() -> None:
     text = f"SELECT * FROM ({_C}, -- WITH e AS ()\n{_D} SELECT d.k FROM d JOIN c ON c.k = d.k) AS q"
-    found = parts(text)
+    found = with_queries(text)
     assert [(part.name, part.is_read_again) for part in found] == [("c", True), ("d", False)]
     assert [text[part.start : part.end] for part in found] == [part.text for part in found]
     assert found[0].text == "SELECT k FROM a WHERE w = 'x'"
-    assert needed_within(found[1].text, {"c": A}) == All((A, B))
+    assert needed_within(found[1].text, {"c": A}) == AllOf((A, B))
 
 
 NO_QUERIES = (
@@ -145,7 +145,7 @@ NO_QUERIES = (
 @pytest.mark.parametrize("text", NO_QUERIES)
 def test_what_is_no_query_needs_nothing(text: str) -> None:
     assert not [rows for rows in tables_in(needed(text)) if rows != A]
-    assert not _found_in(beginnings(text)) and parts(text) == ()
+    assert not _probes_in(needed_with_probes(text)) and with_queries(text) == ()
 
 
 @pytest.mark.parametrize("seed", range(examples(4, 2)))
