@@ -15,7 +15,7 @@ from dissector.states import State
 NEED_DATA: Final = 0  # the remaining bytes are not a whole record
 FULL: Final = 1  # the packet columns are full
 CORRUPT: Final = 2  # `consumed` is the first byte of a damaged record
-BLOCK: Final = 3  # pcapng: `consumed` is the first byte of a block other than a packet block
+BLOCK: Final = 3  # `consumed` is the first byte of a block without a packet, or of a file header
 
 # Numbers in PacketColumns.interface for packets whose interface is not known.
 NO_INTERFACE: Final = -1  # never described in its section

@@ -75,6 +75,7 @@ _MAGICS: Final = {
     0x1C0001AB: _Variant(1, 1000, 16, _IXIA_HEADER_BYTES),
     0xAB01001C: _Variant(0, 1000, 16, _IXIA_HEADER_BYTES),
 }
+_MAGIC_NUMBERS: Final = tuple(_MAGICS)
 
 
 def is_pcap(magic: int) -> bool:
@@ -131,13 +132,15 @@ def scan_pcap(
     """Write the whole records in data[start:end] to packets.
 
     A record that is too long, or whose header is all zeros (a file that was preallocated or lost
-    its end in a crash), is damaged: the caller must search for the next record.
+    its end in a crash), is damaged: the caller must search for the next record. An empty record
+    with a magic number as its time is the header of an appended file (`cat a.pcap b.pcap`).
 
     Args:
         packets: written from row 0.
 
     Returns:
-        Rows, the position of the first record not consumed, and FULL, CORRUPT or NEED_DATA.
+        Rows, the position of the first record not consumed, and FULL, CORRUPT, NEED_DATA, or BLOCK
+        at a file header.
     """
     order = layout.is_big_endian
     header_bytes = layout.record_header_bytes
@@ -161,6 +164,9 @@ def scan_pcap(
             captured, wire = wire, captured
         if captured > layout.longest_bytes or (seconds | fraction | captured | wire) == 0:
             status = columns.CORRUPT
+            break
+        if (captured | wire) == 0 and seconds in _MAGIC_NUMBERS:
+            status = columns.BLOCK
             break
         if captured > end - position - header_bytes:
             break

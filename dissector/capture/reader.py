@@ -355,11 +355,9 @@ class CaptureReader:
             )
             if done.status == capture_columns.CORRUPT and done.rows == 0:
                 return (0, *self._start_search(position))
-            return (
-                done.rows,
-                done.consumed,
-                done.status in (capture_columns.FULL, capture_columns.CORRUPT),
-            )
+            if done.status == capture_columns.BLOCK and done.rows == 0:
+                file.phase = _FORMAT
+            return (done.rows, done.consumed, done.status != capture_columns.NEED_DATA)
         if file.section is None:
             return (0, *self._start_section(data, position, end))
         done = pcapng.scan_pcapng(

@@ -9,8 +9,18 @@ from hypothesis import strategies as st
 
 from dissector.capture import reader
 from dissector.capture.reader import HEAD_BYTES, CaptureReader, capture_format
-from tests.dissector.capture.reading import read_capture
-from tests.wire.captures import Record, block, enhanced_packet, interface, pcap, pcapng, section
+from tests.dissector.capture.reading import read_capture, whole
+from tests.wire.captures import (
+    IXIA_HARDWARE,
+    MICROSECONDS,
+    Record,
+    block,
+    enhanced_packet,
+    interface,
+    pcap,
+    pcapng,
+    section,
+)
 
 
 def some(*times):
@@ -71,6 +81,27 @@ def test_problems_name_their_file():
     assert [p.ts_ns for p in reading.packets] == [1, 3]
     notice = reading.notices[0]
     assert (notice.code, notice.value, notice.value2) == ("truncated_tail", 24, 1)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"order": ">"}, {"magic": MICROSECONDS}, {"magic": IXIA_HARDWARE}, {"link_type": 113}],
+    ids=["same", "byte_order", "unit", "ixia", "link_type"],
+)
+@pytest.mark.parametrize("cuts", [whole, lambda size: range(1, size)], ids=["whole", "bytewise"])
+def test_files_that_were_appended_to_each_other_are_read_one_after_the_other(more, cuts):
+    """As `cat a.pcap b.pcap` makes them, where `mergecap` was meant."""
+    first, second = pcap(some(1000, 2000)), pcap(some(3000, 4000), **more)
+    reading = read_capture([first + second + pcap([])], cuts=cuts)
+    assert [packet.ts_ns for packet in reading.packets] == [1000, 2000, 3000, 4000]
+    assert [packet.interface for packet in reading.packets] == [0, 0, 1, 1]
+    assert reading.facts[0].problems == () and reading.notices == []
+
+
+def test_an_appended_header_that_is_cut_is_a_cut_tail():
+    reading = read_capture([pcap(some(1)) + pcap([])[:20]])
+    assert [packet.ts_ns for packet in reading.packets] == [1]
+    assert [problem.code for problem in reading.facts[0].problems] == ["truncated_tail"]
 
 
 @given(noise=st.binary(max_size=200))
