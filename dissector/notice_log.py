@@ -13,6 +13,7 @@ from dissector.notice_rows import Notice, NoticeRows, Notices, drained, empty_ro
 from dissector.notices import NOTICES
 from dissector.packet.unread import UNREAD_CODES, unread_text
 from dissector.schemas.enums import DIRECTIONS
+from dissector.schemas.quantities import duration_text
 from dissector.schemas.tls_names import SUITE_NAMES
 from dissector.tables import CROWDED, CROWDED_BEFORE, CUT_WALKS, hash_tables
 
@@ -32,6 +33,9 @@ _WORDS: Final[dict[str, dict[int, str]]] = {
 }
 # The same of its second number.
 _SECOND_WORDS: Final[dict[str, dict[int, str]]] = {"tls_bad_record": SUITE_NAMES}
+# Notices whose first or second number is a duration in ns.
+_DURATIONS: Final = frozenset(("clock_step", "clock_unsteady", "two_clocks"))
+_SECOND_DURATIONS: Final = frozenset(("interface_up",))
 
 
 # The rank of each kind by its code, and its sentence where it holds no number.
@@ -190,8 +194,14 @@ def sentence_of(notice: Notice, name: str = "") -> str:
     code = NOTICES[notice.kind].code
     if code in UNREAD_CODES:
         return unread_text(code, notice.value, notice.value2)
-    words = _WORDS.get(code, {})
-    value = "?" if notice.value == NULL else words.get(notice.value, notice.value)
-    seconds = _SECOND_WORDS.get(code, {})
-    value2 = "?" if notice.value2 == NULL else seconds.get(notice.value2, notice.value2)
+    value = _shown(notice.value, _WORDS.get(code, {}), is_duration=code in _DURATIONS)
+    value2 = _shown(
+        notice.value2, _SECOND_WORDS.get(code, {}), is_duration=code in _SECOND_DURATIONS
+    )
     return NOTICES[notice.kind].sentence.format(value=value, value2=value2, name=name)
+
+
+def _shown(number: int, words: Mapping[int, str], *, is_duration: bool) -> str:
+    if number == NULL:
+        return "?"
+    return duration_text(number / 1_000_000) if is_duration else words.get(number, str(number))

@@ -1,8 +1,8 @@
 """Every notice: its stable code, its severity and the sentence that explains it.
 
 The number of a notice is its index in NOTICES; kernels write the number, tables show the code. In
-a sentence {value} and {value2} are replaced by the two integers that a notice row carries, {name}
-by its name of the wire format.
+a sentence {value} and {value2} are replaced by the two integers that a notice row carries (some are
+written as durations or words, see notice_log), {name} by its name of the wire format.
 Append new notices at the end of their block; numbers are internal and may change, codes may not.
 """
 
@@ -26,11 +26,11 @@ NOTICES: Final = (
     # -- capture
     NoticeKind("truncated_tail", "warning", "file {value2} ends inside a record at byte {value}"),
     NoticeKind("corrupt_record", "error", "file {value2} is damaged from byte {value} on"),
-    NoticeKind("clock_step", "info", "capture time went back {value2} times, by up to {value} ns"),
+    NoticeKind("clock_step", "info", "capture time goes back by up to {value} (packets: {value2})"),
     NoticeKind(
         "clock_unsteady",
         "error",
-        "capture time went back {value2} times, by up to {value} ns: durations are not true",
+        "capture time goes back by up to {value} (packets: {value2}): durations are not true",
     ),
     NoticeKind("skipped_section", "warning", "file {value2}: a part from byte {value} was skipped"),
     NoticeKind("interface_drops", "warning", "the interface dropped {value} packets"),
@@ -82,7 +82,7 @@ NOTICES: Final = (
         "info",
         "damaged segment of {value} bytes: a good copy takes its place if one comes",
     ),
-    NoticeKind("two_clocks", "info", "packets were captured twice, {value} ns apart: two clocks"),
+    NoticeKind("two_clocks", "info", "packets were captured twice, {value} apart: two clocks"),
     NoticeKind(
         "renumbered",
         "warning",
@@ -200,7 +200,7 @@ NOTICES: Final = (
     ),
     NoticeKind("interface_down", "warning", "interface {value} of the tap is down or gone"),
     NoticeKind(
-        "interface_up", "warning", "interface {value} is up again after {value2} ns without packets"
+        "interface_up", "warning", "interface {value} is up again after {value2} without packets"
     ),
     NoticeKind(
         "filter_misses_tags",
