@@ -12,6 +12,7 @@ A rule that cannot be parsed becomes a RuleProblem with its file and line; the o
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -162,7 +163,9 @@ def named(rules: Sequence[Rule], names: Iterable[str]) -> list[Rule]:
     wanted = {name.lower() for name in names}
     known = {name for rule in rules for name in (rule.number.lower(), rule.code)}
     for name in sorted(wanted - known):
-        raise UsageError(f"{name}: no rule has this number or code; `dissector explain {name}`?")
+        near = get_close_matches(name, known, n=3, cutoff=0.5)
+        hint = f" (near: {', '.join(sorted(near))})" if near else ""
+        raise UsageError(f"{name}: no rule has this number or code{hint}")
     return [rule for rule in rules if not wanted or wanted & {rule.number.lower(), rule.code}]
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from dissector.cli.main import run
+from dissector.errors import UsageError
 from dissector.findings.explaining import explained
 from dissector.findings.finding import findings_of, findings_of_rows, text_of
-from dissector.findings.loading import PARTS, load_rules
+from dissector.findings.loading import PARTS, load_rules, named
 from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
 from tests.dissector.findings.asking import findings_by_capture
@@ -217,6 +218,13 @@ def test_a_broken_rule_is_named_with_its_line_and_others_go_on(
     assert problem.file.endswith("broken.sql") and words in problem.text
     assert problem.line == line
     assert any(one.code == "stored_twice" for one in findings)
+
+
+def test_a_name_that_no_rule_has_is_told_with_names_that_are_near():
+    with pytest.raises(UsageError, match=r"limit_plateau: .*unacked_limit_plateau"):
+        named(RULES, ["limit_plateau"])
+    with pytest.raises(UsageError, match=r"number or code$"):
+        named(RULES, ["zzzzzz"])
 
 
 def test_numbers_errors_and_codes_are_explained():
