@@ -16,8 +16,7 @@ SELECT rank, chain, frame_no, turn, row_number() OVER (ORDER BY {time}rank, turn
 FROM (SELECT *, greatest(floor_ns, max(last_ts_ns) OVER (PARTITION BY rank ORDER BY turn, frame_no
   ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)) AS time FROM frame_turns);
 
--- cursus_frames: n: order of frames. is_passed_on: forwarded by a broker; such a command counts where
--- its client sent it.
+-- is_passed_on: a broker forwarded the command, which counts where its client sent it.
 CREATE TABLE cursus_frames AS
 SELECT o.n, p.chain, p.rank, f.frame_no, f.command, f.direction, f.status, f.ts,
   f.first_ts_ns, f.last_ts_ns, f.retransmitted, f.topic, f.subscription, f.producer_name,
@@ -81,10 +80,9 @@ JOIN connection_parts AS p ON p.capture = s.after_capture AND p.connection_id = 
 LEFT JOIN firsts AS f ON f.rank = p.rank AND f.chain = p.chain
 WHERE s.missing > 0;
 
--- frames_to_pair: frames that are paired anew: of each connection, the unanswered requests of the
--- first capture that has some (is_before), and all later frames. So are the frames after a capture
--- with a stream, or from one that begins within a stream. A request with outcome not_awaited counts as
--- unanswered, too, if no answer passed it.
+-- frames_to_pair: of each connection, the unanswered requests of the first capture with any (is_before)
+-- and all later frames; also frames after a capture with a stream, or from one that begins within a
+-- stream. A request not_awaited counts as unanswered, too, if no answer passed it.
 CREATE TABLE frames_to_pair AS
 WITH sides AS (
   SELECT chain, rank, min(CASE WHEN direction = 'to_broker' THEN n END) AS first_ask,

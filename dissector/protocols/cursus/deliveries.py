@@ -97,7 +97,7 @@ class DeliveryState(State):
 
 
 @inlined
-def goes_on(state: DeliveryState, position: int, first: int, last: int, ts: int) -> bool:
+def extends_top(state: DeliveryState, position: int, first: int, last: int, ts: int) -> bool:
     """Whether offsets are above all fetched ones, not committed yet, and there is room for them."""
     positions = state.positions
     if first < positions.top[position] or last < first or first < 0 or last == LARGEST:
@@ -185,8 +185,7 @@ def _unlink(state: DeliveryState, position: int, before: int, which: int) -> Non
 
 
 class Commit(NamedTuple):
-    """A commit of all offsets below `following`. frame_no, ns: of the request; row: ordinal of
-    the frame that closes the deliveries."""
+    """A commit of offsets below `following`. frame_no, ns: its request's; row: its answer's."""
 
     following: int
     frame_no: int

@@ -132,8 +132,8 @@ class CursusExchanges:
         bodies = self._decoder.bodies
         cursus_sessions.reserve(self._own, self._state, 0, mine)
         no_texts = np.full(rows, NULL, np.int64)
-        run = prepacked(self._exchanges.begin(frames, rows, no_texts, self._names.names))
-        context = self._updates.begin(run, bodies, mine)
+        pairing = prepacked(self._exchanges.begin(frames, rows, no_texts, self._names.names))
+        context = self._updates.begin(pairing, bodies, mine)
         row = walk(context, 0, rows, self._protocol, base)
         while row < rows:
             self._closed_rows.row = base + row
@@ -142,7 +142,7 @@ class CursusExchanges:
             else:
                 self._frame(context, row, decoded.get(row))
             row = walk(context, row + 1, rows, self._protocol, base)
-        self._add(self._exchanges.blocks(run, self._notices))
+        self._add(self._exchanges.blocks(pairing, self._notices))
         self._names.update()  # texts of errors, too
 
     def _add(self, blocks: list[TableBlock]) -> None:
@@ -310,21 +310,21 @@ class CursusExchanges:
 
     def _answer(self, context: PassContext, session: int, row: int, answer: Answer | None) -> None:
         """Handle a broker's frame."""
-        frames, run = context.frames, context.pairing
+        frames, pairing = context.frames, context.pairing
         command = int(frames.command[row])
         head = self._oldest(session)
         if head != ABSENT and self._own.requests.is_begun[head] == 1:
             self._close_answered(context, session, head, row, answer)
             return
         if self._stream_of(session) != ABSENT:
-            self._handle_push(context, session, row, answer)
+            self._push(context, session, row, answer)
             return
-        head = int(pairing_pending.next_in_order(run, session, command))
+        head = int(pairing_pending.next_in_order(pairing, session, command))
         has_hole = self._has_hole(session)
         while has_hole and head != ABSENT and not self._fits(context, head, row, answer):
             if self._may_be_lost(head):
                 self._close(context, head, enums.LOST_IN_GAP)
-                head = int(pairing_pending.next_in_order(run, session, command))
+                head = int(pairing_pending.next_in_order(pairing, session, command))
                 continue
             if pairing_rows.last_hole_of_requests(self._state, head) >= 0:
                 head = ABSENT  # its request was not captured
@@ -339,7 +339,7 @@ class CursusExchanges:
         elif connections.skipped[session] and head != ABSENT:
             connections.skipped[session] -= 1
         elif head == ABSENT:
-            self._answer_unmatched(context, session, row, answer)
+            self._unmatched(context, session, row, answer)
         elif asked == _READ_STREAM and _is_first_of_two(frames, row, answer):
             self._own.requests.is_begun[head] = 1
             cursus_sessions.inherit(context, head, row)
@@ -387,9 +387,7 @@ class CursusExchanges:
             return
         self._close_answered(context, session, head, row, answer)
 
-    def _handle_push(
-        self, context: PassContext, session: int, row: int, answer: Answer | None
-    ) -> None:
+    def _push(self, context: PassContext, session: int, row: int, answer: Answer | None) -> None:
         """Handle a frame of a stream."""
         stream = self._stream_of(session)
         command = int(context.frames.command[row])
@@ -400,14 +398,14 @@ class CursusExchanges:
         if stream != cursus_sessions.UNKNOWN_STREAM:
             cursus_sessions.inherit(context, stream, row)
 
-    def _answer_unmatched(
+    def _unmatched(
         self, context: PassContext, session: int, row: int, answer: Answer | None
     ) -> None:
         """Handle a broker's frame when no request is unanswered."""
         command, has_asked = int(context.frames.command[row]), self._own.sessions.has_asked
         if command in (commands.BATCH, commands.STREAM_CONTROL) and not has_asked[session]:
             self._state.connections.push[session] = cursus_sessions.UNKNOWN_STREAM
-            self._handle_push(context, session, row, answer)
+            self._push(context, session, row, answer)
             return
         if command == commands.BATCH:
             self._updates.add_delivery(ABSENT, row, False)

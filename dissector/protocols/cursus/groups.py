@@ -201,8 +201,8 @@ class Groups:
         is_same = positions.last_consumer[position] == deliveries.consumer_name[which]
         is_here = positions.last_connection[position] == deliveries.connection_id[which]
         if has_last and positions.last_is_redelivered[position] == 1:
-            goes_on = first > positions.last_offset[position]
-            if goes_on and is_same and (is_here or not is_push):
+            is_continued = first > positions.last_offset[position]
+            if is_continued and is_same and (is_here or not is_push):
                 return int(positions.last_cause[position])
         committed = positions.committed[position]
         if committed != NULL and first < committed:

@@ -25,8 +25,7 @@ class HiddenCommits:
             self._by_group[group] = max(self._by_group.get(group, -1), ns)
 
     def last(self, group: int) -> int:
-        """The time up to which a group's deliveries may be committed, -1 for none. group: NULL if
-        unknown."""
+        """The time up to which a group's (NULL: any) deliveries may be committed, -1 for none."""
         if group == NULL:
             return self._of_any
         return max(self._of_all, self._by_group.get(group, -1))

@@ -72,13 +72,15 @@ class StateUpdates:
         """The states of producers and of deliveries."""
         return [self._producer_log.state, self.groups.open.state]
 
-    def begin(self, run: pairing_state.PassContext, bodies: BodyColumns, rows: int) -> PassContext:
+    def begin(
+        self, pairing: pairing_state.PassContext, bodies: BodyColumns, rows: int
+    ) -> PassContext:
         """Begin a block; reserve room for everything that its rows can add."""
         self._producer_log.reserve(rows)
         self.groups.open.reserve(rows)
         log, deliveries = self._producer_log.state, self.groups.open.state
-        parts = PassContext(run, self._own, log, deliveries, run.frames, bodies)
-        self._context = prepacked(parts)
+        context = PassContext(pairing, self._own, log, deliveries, pairing.frames, bodies)
+        self._context = prepacked(context)
         return self._context
 
     # -- requests

@@ -15,7 +15,7 @@ from dissector.protocols.cursus.deliveries import (
     MANY,
     Commit,
     extend_fetched,
-    goes_on,
+    extends_top,
     handle_commit,
     has_ack_room,
     has_commit_room,
@@ -113,7 +113,7 @@ def _push(context: PassContext, session: int, row: int, ordinal: int) -> bool:
     topic, partition = context.frames.topic[row], context.frames.partition[row]
     position = find(state.by_position, subscription, topic, partition, 0)
     first, last = bodies.first_offset[row], bodies.last_offset[row]
-    if position == ABSENT or not goes_on(
+    if position == ABSENT or not extends_top(
         state, position, first, last, context.frames.last_ts_ns[row]
     ):
         return False

@@ -141,8 +141,7 @@ def add_reach(
 
 @kernel
 def set_aside(state: ConsumptionState, delivery: int) -> None:
-    """Unlink a delivery without open messages from its consumer's list, until its claims are
-    decided."""
+    """Unlink a delivery without open messages from its consumer's list until it is decided."""
     deliveries = state.deliveries
     consumers = state.consumers
     consumer = deliveries.consumer[delivery]

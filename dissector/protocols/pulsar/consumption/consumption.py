@@ -134,13 +134,13 @@ class PulsarConsumption:
             protocols_columns.new_frame_columns(1)[1],
             protocols_columns.new_id_columns(1)[1],
         )
-        nothing = np.zeros(1, np.int64)
+        no_words = np.zeros(1, np.int64)
         decide_reaches(self._state)
         while True:
             self._widen(0)
-            context = PassContext(frames, ids, nothing, self._is_volatile, self._out)
+            context = PassContext(frames, ids, no_words, self._is_volatile, self._out)
             is_done = end_capture(self._state, context)
-            blocks.extend(self._flush(nothing, notices))
+            blocks.extend(self._flush(no_words, notices))
             if is_done:
                 return blocks
 
