@@ -1,9 +1,9 @@
-"""What captures of a group cannot know by themselves of Cursus' traffic, by SQL.
+"""Tables of Cursus' traffic across the captures of a group, by SQL.
 
-As for Pulsar (`stitching`), the facts of the whole follow from rows of the captures by joins and
-windows. Connections that lie in one capture are paired as their capture has it; of those that go on
-requests meet answers in one order, first in, first out, for there are no ids. What groups read and
-commit, and what producers sent, is then told for all connections together.
+As for Pulsar (`stitching`), they follow from the captures' rows by joins and windows. A connection
+within one capture keeps its pairs; if it spans several, requests and answers are paired in order,
+first in, first out, for there are no ids. Groups' reads and commits, and producers' batches, are
+then computed over all connections together.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "cursus"
 STEPS: Final = ("cursus", "cursus_deliveries")
-# Of each table what is no column of it: where its frames lie, and the frame that orders its rows.
+# Extra columns beside each table's own: ranks of its frames' captures, and the order of its rows.
 _MORE: Final = {
     "exchanges": ("request_rank", "response_rank", "ask AS order_no"),
     "deliveries": ("rank", "previous_rank", "ack_rank", "n AS order_no"),
@@ -34,12 +34,12 @@ _ORDER: Final = {"exchanges": "coalesce(ask, answer)", "deliveries": "n"}
 def stitched(db: "duckdb.DuckDBPyConnection", *, is_in_turn: bool) -> Iterator[TableRows]:
     """The rows of exchanges, deliveries, producers and consumers of a group.
 
-    Frames are named by `rank` of their capture and own number, connections by chain. What is not in
-    a lake stays unknown: lags are those of each capture by itself.
+    A frame is identified by the `rank` of its capture and its number, a connection by its chain.
+    Data that a lake lacks stays unknown: lags are those of each capture by itself.
 
     Args:
-        db: with what `facts/cursus.sql` and `facts/cursus_deliveries.sql` read.
-        is_in_turn: whether captures come one behind the other.
+        db: with the inputs of `facts/cursus.sql` and `facts/cursus_deliveries.sql`.
+        is_in_turn: whether each capture begins after the previous one ended.
     """
     db.execute(f"CREATE SCHEMA {NAME}")
     db.execute(f"SET search_path = '{NAME},main'")
@@ -48,10 +48,10 @@ def stitched(db: "duckdb.DuckDBPyConnection", *, is_in_turn: bool) -> Iterator[T
             statement = statement.replace("{time}", "" if is_in_turn else "time, ")
             db.execute(statement.replace("{compared}", str(MAX_COMPARED_DELIVERIES)))
     for table, more in _MORE.items():
-        made = db.table(f"new_{table}").columns
+        computed = db.table(f"new_{table}").columns
         columns = [
             "chain AS connection_id" if name == "connection_id"
-            else name if name in made
+            else name if name in computed
             else f"NULL AS {name}"
             for name in arrow_schema(table).names
         ]  # fmt: skip

@@ -1,8 +1,8 @@
 """Cursus' frames with other names and noise for payloads, at equal length.
 
-Words of the protocol and numbers stay, so a frame reads as before. In texts the key says what a
-value is; what no rule knows is a name. A compressed frame is noise behind its first bytes: what is
-in it cannot keep its length.
+Words of the protocol and numbers stay, so a frame parses as before. In texts the key determines the
+kind of a value; a value without a rule is a name. A compressed frame becomes noise after its first
+bytes if it cannot be packed again at the same length.
 """
 
 import re
@@ -45,7 +45,7 @@ _REFUSAL: Final = re.compile(
     rb"\s*(?:ERROR:?\s*)?(?:[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+(?=\s|\Z))?"
 )
 _PLAIN: Final = re.compile(rb"[A-Za-z_]+")
-# Values that are names, whatever they look like.
+# Keys whose values are always names.
 _NAMES: Final = frozenset(
     word.encode()
     for word in (
@@ -81,7 +81,7 @@ _OK: Final = (b"OK", b"ERROR", b"PARTIAL")
 
 
 class CursusAnonymizer:
-    """Treats frames one by one.
+    """Anonymizes frames one by one.
 
     Args:
         names: pseudonyms, None keeps names. hidden: makes noise of bytes, as many.
@@ -94,10 +94,10 @@ class CursusAnonymizer:
         self._sentences = None if names is None else Sentences(names, has_codes=True)
 
     def frames(self, data: ByteArray, bounds: Int64Array, packed: Sequence[bool]) -> None:
-        """Treat frames in place; see protocols.interface.FrameAnonymizer."""
+        """Anonymize frames in place; see protocols.interface.FrameAnonymizer."""
         for start, size, end, is_packed in zip(*bounds.tolist(), packed, strict=True):
-            made = self.frame(data[start:end].tobytes(), size, is_packed)
-            data[start:end] = np.frombuffer(made, np.uint8)
+            anonymized = self.frame(data[start:end].tobytes(), size, is_packed)
+            data[start:end] = np.frombuffer(anonymized, np.uint8)
 
     def frame(self, frame: bytes, size: int, is_packed: bool) -> bytes:
         """A frame, or what there is of it, as long as before.
@@ -223,7 +223,7 @@ class CursusAnonymizer:
         return value if value in (b"true", b"false") else self._sentence(value)
 
     def _json(self, text: bytes) -> bytes:
-        """Texts of JSON; keys of the protocol stay."""
+        """Anonymize the texts in JSON; keys of the protocol stay."""
         if self._names is None:
             return text
         out = bytearray(text)

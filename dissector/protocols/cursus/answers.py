@@ -20,7 +20,7 @@ _PAIR: Final = re.compile(
 _REST_OF_LINE: Final = re.compile(rb"(?:\A|\s)(snapshots?|cluster|brokers)=(.*)\Z", re.DOTALL)
 _CODE: Final = re.compile(rb"\A[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+\Z")
 _BLANKS: Final = b" \t\r\n\0"
-# What clients look for in any answer, also where no ERROR stands before it.
+# Codes that clients search in any answer, even without the word ERROR before them.
 _BARE_REFUSALS: Final = (b"NOT_LEADER", b"REBALANCE_REQUIRED", b"GEN_MISMATCH")
 _INFINITE: Final = (float("inf"), float("-inf"))
 # The compact acknowledgement, keys in the order in which brokers write them.
@@ -35,7 +35,7 @@ _ACK_KEYS: Final = frozenset(
 
 
 class Ack(NamedTuple):
-    """What an acknowledgement repeats of its batch, and where it was stored."""
+    """An acknowledgement: the fields of its batch, and the offset at which it was stored."""
 
     last_offset: int
     producer_epoch: int
@@ -48,9 +48,9 @@ class Answer(NamedTuple):
     """One answer.
 
     command: number.
-    fields: what it says by name.
-    error_code, error_text: None unless it is a refusal (the code is None where a refusal has none).
-    is_error: it refuses.
+    fields: values by name.
+    error_code, error_text: None unless it is a refusal (the code may be None even then).
+    is_error: it is a refusal.
     ack: of a produce.
     is_legacy: free text of an older version.
     """
@@ -110,7 +110,7 @@ def _unquoted(value: bytes) -> bytes:
 
 
 def _error(text: bytes) -> Answer:
-    """A refusal: its first word is its code where it looks like one; older texts have none."""
+    """A refusal: its first word is the code if it looks like one; older texts have none."""
     word, _, rest = text.partition(b" ")
     if not _CODE.match(word):
         return Answer(commands.RESPONSE_ERROR, {}, True, None, text or None)
@@ -119,7 +119,7 @@ def _error(text: bytes) -> Answer:
 
 
 def log_ends(answer: Answer) -> list[tuple[int, int]]:
-    """What LIST_OFFSETS and DESCRIBE say: (partition, offset that the next readable record has)."""
+    """Answers of LIST_OFFSETS and DESCRIBE as (partition, offset of the next readable record)."""
     ends = []
     offsets = answer.fields.get("offsets")
     if isinstance(offsets, bytes):
@@ -192,7 +192,7 @@ def _ack_of(parsed: dict[str, Any]) -> Ack | None:
 
 
 def _signed(number: int) -> int:
-    """A number of 64 bits without a sign as one with a sign; what is longer is cut."""
+    """An unsigned 64-bit number as a signed one; longer numbers are cut to 64 bits."""
     number &= (1 << 64) - 1
     return number - (1 << 64) if number >= 1 << 63 else number
 
@@ -201,7 +201,7 @@ _IN_COLUMNS: Final = frozenset(("topic", "partition", "group", "member", "produc
 
 
 def answer_detail(answer: Answer, redact: bool, is_full: bool = False) -> dict[str, Any]:
-    """What an answer says beyond the columns of its frame; is_full: the columns' part, too."""
+    """An answer's fields without a column in frames; is_full: all fields."""
     detail: dict[str, Any] = {}
     if answer.is_legacy:
         detail["grammar"] = "legacy_text"
@@ -228,7 +228,7 @@ def _words(words: list[str | bytes], redact: bool) -> list[bytes]:
 
 
 def shown_value(name: str, value: Any, redact: bool, depth: int = 0) -> Any:
-    """A value for `detail`; name: the key under which it stands, of a list the list's."""
+    """A value for `detail`; name: its key, for a list's value the list's key."""
     if isinstance(value, bytes):
         return shown_field(name, value, redact)
     if isinstance(value, str):

@@ -4,8 +4,8 @@ Big-endian, no padding. A header: magic, topic (u16 length), partition, acks as 
 flag, first and last sequence number, number of records. A record: offset, sequence number, producer
 id and key (u16 lengths), epoch, payload (u32 length), and in newer layouts event type, schema
 version, aggregate version and metadata. Nothing says which layout it is: the one that ends exactly
-where the frame ends. `SEED` is a published document's, which no program ever spoke; it goes first
-where its text partition is plainly there, since such a frame may read as a `CURRENT` one, too.
+where the frame ends. `SEED` is from a published document, and no program ever sent it; it is tried
+first if its text partition fits, since such a frame may also parse as a `CURRENT` one.
 """
 
 import enum
@@ -31,7 +31,7 @@ class BatchLayout(enum.IntEnum):
 LAYOUTS: Final = 4
 LAYOUT_NAMES: Final = ("cur", "seed", "apr26", "v010")
 
-# What acks says; any other text is UNKNOWN_ACKS.
+# Values of acks; any other text is UNKNOWN_ACKS.
 ACKS_ALL: Final = -1
 UNKNOWN_ACKS: Final = -2
 
@@ -43,10 +43,10 @@ _EVENT_FIELDS: Final = 2 + 4 + 8 + 2
 class BatchHeader(NamedTuple):
     """A batch's header.
 
-    records_at: offset of the first record, -1 where the header does not fit.
+    records_at: offset of the first record, -1 if the header does not fit.
     acks: 0, 1, ACKS_ALL or UNKNOWN_ACKS.
     topic_at, topic_bytes: its topic.
-    records: how many it announces, signed.
+    records: announced number of records, signed.
     """
 
     records_at: int
@@ -61,7 +61,7 @@ class BatchHeader(NamedTuple):
 
 
 class Record(NamedTuple):
-    """Where the parts of one record stand; next: offset behind it, -1 where it does not fit."""
+    """Offsets and sizes of a record's parts; next: the offset after it, -1 if it does not fit."""
 
     next: int
     offset: int
@@ -96,7 +96,7 @@ def _no_record() -> Record:
 
 @inlined
 def _digits(data: ByteArray, at: int, count: int) -> int:
-    """A number in decimal digits, -1 if there is anything else."""
+    """A number in decimal digits, -1 if any other byte is among them."""
     value = 0
     for offset in range(at, at + count):
         digit = byte(data, offset) - 0x30
@@ -121,7 +121,7 @@ def _acks(data: ByteArray, at: int, size: int) -> int:
 
 @kernel
 def read_head(data: ByteArray, at: int, end: int, layout: int) -> BatchHeader:
-    """The header of the batch at `at` in one layout, as far as bytes are there up to `end`."""
+    """The header of the batch at `at` in one layout; records_at is -1 if `end` cuts it."""
     if end - at < 4 or be16(data, at) != MAGIC:
         return _no_head()
     topic_bytes = be16(data, at + 2)
@@ -220,14 +220,13 @@ def read_record(data: ByteArray, at: int, end: int, layout: int) -> Record:
 
 @inlined
 def may_hold(head: BatchHeader, end: int) -> bool:
-    """Whether as many records as a header announces, each as short as can be, end at `end` or
-    before."""
+    """Whether the announced number of records, each of the minimum size, fits before `end`."""
     return bool(0 <= head.records * _SHORT_RECORD <= end - head.records_at)
 
 
 @kernel
 def end_of_records(data: ByteArray, head: BatchHeader, end: int, layout: int) -> int:
-    """The offset behind the last record, -1 if they are not all there."""
+    """The offset after the last record, -1 if a record is missing or cut."""
     if head.records_at < 0 or head.records < 0 or head.records > MAX_BATCH_RECORDS:
         return -1
     cursor = head.records_at
@@ -247,8 +246,8 @@ def choose_layout(data: ByteArray, at: int, end: int, known: int) -> int:
         known: the layout of an earlier batch of this connection, -1 if there was none.
 
     Returns:
-        The layout; LAYOUTS + layout where one reads all records but bytes are left over, as brokers
-        accept; -1 where none reads it.
+        The layout; LAYOUTS + layout if all records fit but bytes are left over, as brokers accept;
+        -1 if none fits.
     """
     if known >= 0:
         head = read_head(data, at, end, known)

@@ -1,7 +1,7 @@
-"""What the frames of a block hold: the shape of each body, and the fields of batches.
+"""The first pass over a block's bodies: the shape of each body, and the fields of batches.
 
-The first pass over a block. It reads batches whole, as they may come by the ten thousand a second,
-and leaves texts, which are few, to `lines` and `answers`.
+It parses batches completely, because there may be tens of thousands a second; `lines` and `answers`
+parse texts, which are few.
 """
 
 from typing import Final
@@ -41,7 +41,7 @@ class BodyColumns(Bundle):
         text that carries one message has records 1, records_at NULL, and its key and payload in
         key_at, key_bytes, payload_at, payload. A commit of one offset has its partition in
         committed_partition, and in following the offset that its group wants to read next.
-    decoded: of compact_acks, NULL while nobody has read what it says.
+    decoded: a ReadBy of compact_acks, NULL until a kernel has parsed the body.
     """
 
     shape: Int64Array
@@ -75,7 +75,7 @@ class BodyColumns(Bundle):
 def find_bodies(
     frames: FrameColumns, first: int, stop: int, protocol: int, sources: Sources, out: BodyColumns
 ) -> None:
-    """Where the bodies of a protocol's frames lie, and their shapes."""
+    """Fill in the bodies' positions and shapes of a protocol's frames."""
     for row in range(first, stop):
         out.shape[row] = NULL
         out.codec[row] = NULL
@@ -101,7 +101,7 @@ def find_bodies(
 
 @inlined
 def is_marker(data: ByteArray, at: int, size: int) -> bool:
-    """Whether a record's payload says that it marks the end of a transaction."""
+    """Whether a record's payload is the mark of a transaction's end."""
     if size != len(_MARKER):
         return False
     is_same = True
@@ -180,7 +180,7 @@ def _fill_head(
     out.records_at[row] = head.records_at
     frames.topic[row] = intern(names, data, head.topic_at, head.topic_bytes)
     frames.partition[row] = head.partition
-    # What is cut may be as long as its frame says.
+    # A cut body counts with the length in its frame's header.
     end = out.end[row]
     if frames.status[row] != COMPLETE:
         end = max(end, out.at[row] + frames.frame_bytes[row])
@@ -214,8 +214,8 @@ def read_batches(
 ) -> None:
     """Read the batches of a block whose bodies are found and open.
 
-    A whole batch that no layout reads keeps the shape of a batch with records null; of a cut one
-    the header is read in the connection's layout, as far as it is there.
+    A whole batch that fits no layout keeps the shape of a batch, with records null; of a cut one
+    the header is parsed in the connection's layout if it is complete.
 
     Args:
         layouts: the layout of each connection's last batch, by connection.

@@ -1,4 +1,4 @@
-"""What the first bytes of a body tell: its shape, and with what a compressed one begins."""
+"""The first bytes of a body: its shape, and the literal with which a compressed body begins."""
 
 import enum
 from typing import Final, NamedTuple
@@ -14,8 +14,8 @@ _GZIP: Final = 0x1F8B
 _LZ4: Final = 0x04224D18
 _XERIAL: Final = 0x82534E41  # 0x82 and "SNA"
 _XERIAL_HEADER: Final = 20  # with the size of the first block
-_UNTOLD: Final = 1 << 40
-_SIZE_BYTES: Final = 16  # of a literal's size: of longer ones the beginning is not looked at
+_UNKNOWN_END: Final = 1 << 40
+_SIZE_BYTES: Final = 16  # of a literal's size; literals with longer sizes are not examined
 
 
 class BodyShape(enum.IntEnum):
@@ -33,11 +33,11 @@ class BodyShape(enum.IntEnum):
 
 
 class Literal(NamedTuple):
-    """The bytes with which a compressed body begins, copied as they are: all compressors do so.
+    """The uncompressed bytes with which all compressors begin a body.
 
-    at: offset of the first, `end` or more where more bytes are needed, -1 where there are none.
-    stop: behind the last.
-    body_end: where the body would end if it were not compressed, as far as that is said.
+    at: offset of the first, `end` or more if more bytes are needed, -1 if there are none.
+    stop: exclusive end.
+    body_end: where the body would end if it were not compressed, if its header has the size.
     """
 
     at: int
@@ -47,7 +47,7 @@ class Literal(NamedTuple):
 
 @kernel
 def shape_of(data: ByteArray, at: int, end: int) -> int:
-    """The shape of a body by its first bytes; OTHER also where there are too few of them."""
+    """The shape of a body by its first bytes; OTHER also if there are too few of them."""
     have = end - at
     if have <= 0:
         return BodyShape.EMPTY
@@ -71,7 +71,7 @@ def shape_of(data: ByteArray, at: int, end: int) -> int:
 
 @inlined
 def _snappy_literal(data: ByteArray, at: int, end: int) -> Literal:
-    """Of a bare snappy block, which has no mark: its length, a tag, and the literal."""
+    """The literal of a bare snappy block, which has no mark, behind its length and a tag."""
     raw = shift = 0
     cursor = at
     while cursor < min(end, at + 4) and byte(data, cursor) >= 0x80:
@@ -100,7 +100,7 @@ def _snappy_literal(data: ByteArray, at: int, end: int) -> Literal:
 
 @inlined
 def _lz4_literal(data: ByteArray, at: int, end: int) -> Literal:
-    """Of an LZ4 frame: its header, the size of a block, a token, and the literal."""
+    """The literal of an LZ4 frame, behind its header, a block's size and a token."""
     if end - at < 5:
         return Literal(end, end, end)
     flags = byte(data, at + 4)
@@ -112,7 +112,7 @@ def _lz4_literal(data: ByteArray, at: int, end: int) -> Literal:
     is_copied = byte(data, cursor + 3) >= 0x80
     cursor += 4
     if is_copied:
-        return Literal(cursor, _UNTOLD, _UNTOLD)
+        return Literal(cursor, _UNKNOWN_END, _UNKNOWN_END)
     size = byte(data, cursor) >> 4
     cursor += 1
     if size == 15:
@@ -126,12 +126,12 @@ def _lz4_literal(data: ByteArray, at: int, end: int) -> Literal:
             return Literal(end, end, end)
         size += byte(data, cursor)
         cursor += 1
-    return Literal(cursor, cursor + size, _UNTOLD)
+    return Literal(cursor, cursor + size, _UNKNOWN_END)
 
 
 @inlined
 def literal_of(data: ByteArray, at: int, end: int, shape: int) -> Literal:
-    """The literal of a body of a shape: of any that is none of the others, as a snappy block."""
+    """The literal of a body of a shape; shapes without a mark are read as a snappy block."""
     if shape == BodyShape.LZ4_FRAME:
         return _lz4_literal(data, at, end)
     if shape == BodyShape.GZIP:

@@ -1,6 +1,6 @@
-"""Cursus' commands and answers: numbers and names, what is about what, and what answers what.
+"""Cursus' commands and answers: numbers, names, kinds of exchange, and which answers fit which.
 
-A number is the index of the name in NAMES; it is ours alone, on the wire there are only words.
+A number is the index of the name in NAMES and is internal; frames contain only words.
 """
 
 from typing import Final
@@ -15,7 +15,7 @@ from dissector.protocols.pairing import rules
 from dissector.protocols.pairing.rules import Command, Expectation, PairedBy
 from dissector.schemas import enums
 
-# What is not a text command; UNKNOWN is one whose word is in no list.
+# Frames that are not text commands; UNKNOWN is a command whose word is in no list.
 UNKNOWN: Final = 0
 BATCH: Final = 1
 RESPONSE_OK: Final = 2
@@ -61,7 +61,7 @@ PUBLISHES: Final = frozenset(
     NUMBER[name] for name in ("BATCH", "PUBLISH", "TXN_PUBLISH", "APPEND_STREAM")
 )
 ACKS: Final = frozenset(NUMBER[name] for name in ("COMMIT_OFFSET", "BATCH_COMMIT"))
-# What moves the offset of a group, or is a part of that.
+# Commands that commit a group's offset, or take part in a commit.
 COMMITTING: Final = ACKS | {NUMBER["SEND_OFFSETS_TO_TXN"], NUMBER["END_TXN"]}
 CONSUMES: Final = frozenset(NUMBER[name] for name in ("CONSUME", "STREAM", "READ_STREAM"))
 KINDS: Final = {
@@ -99,7 +99,7 @@ MAX_WORD_BYTES: Final = 19  # of a command; longer first words are none
 _WORDS: Final = 3  # 64-bit words that hold one
 _BLANKS: Final = (0x20, 0x09, 0x0A, 0x0D)
 
-# What find_verb says of a text that is no command.
+# Results of find_verb for a text that is no command.
 NO_VERB: Final = -1
 CUT_VERB: Final = -2  # the bytes end before the word does
 
@@ -123,10 +123,10 @@ def find_verb(data: ByteArray, at: int, end: int, is_whole: int) -> int:
     """The number of the command whose word begins at `at`, in upper or lower case.
 
     Args:
-        end: first byte that is not there; is_whole: 1 if the text ends there.
+        end: exclusive end of the bytes; is_whole: 1 if the text ends there.
 
     Returns:
-        The number, NO_VERB, or CUT_VERB where more bytes may still make it one.
+        The number, NO_VERB, or CUT_VERB if more bytes may complete a command.
     """
     first = 0
     second = 0

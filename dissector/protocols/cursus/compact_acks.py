@@ -1,4 +1,4 @@
-"""Answers that come by the ten thousand, read without the interpreter: acknowledgements and `OK`.
+"""Frequent answers, parsed by kernels: acknowledgements and `OK`.
 
 Brokers write the acknowledgement of a batch as compact JSON with its keys in one order; exactly
 that form is read here. Any other goes the way of all answers.
@@ -22,19 +22,19 @@ from dissector.protocols.cursus.headers import LENGTH_BYTES
 
 
 class ReadBy(enum.IntEnum):
-    """Who has read a row, or NULL: of BodyColumns.reading."""
+    """How a kernel parsed a row (BodyColumns.decoded); NULL if none did."""
 
     BATCH = 0
     EMPTY = 1
     ACK = 2
-    OK = 3  # what else such an answer says decides nothing here
-    WRAPPED = 4  # a line that carries a batch: its text is still to be read
+    OK = 3  # the other fields of such an answer have no effect here
+    WRAPPED = 4  # a line that contains a batch: its text is not parsed yet
 
 
-_MAX_DIGITS: Final = 18  # fit in 64 bits whatever they are
+_MAX_DIGITS: Final = 18  # any number of so many digits fits in 64 bits
 _OK: Final = 0x4F4B
 
-_PIECES: Final = (
+_FIXED_TEXTS: Final = (
     b'{"status":"OK","last_offset":',
     b',"producer_epoch":',
     b',"producer_id":"',
@@ -42,19 +42,19 @@ _PIECES: Final = (
     b',"seq_end":',
     b"}",
 )
-_TEXT: Final[ByteArray] = np.frombuffer(b"".join(_PIECES), np.uint8).copy()
-_ENDS: Final[Int64Array] = np.cumsum([len(piece) for piece in _PIECES])
+_TEXT: Final[ByteArray] = np.frombuffer(b"".join(_FIXED_TEXTS), np.uint8).copy()
+_ENDS: Final[Int64Array] = np.cumsum([len(piece) for piece in _FIXED_TEXTS])
 
 
 class Parsed(NamedTuple):
-    """Where reading goes on, -1 if it cannot; and the number that was read."""
+    """A parsed number, and the offset after it, -1 if there is none."""
 
     at: int
     value: int
 
 
 class CompactAck(NamedTuple):
-    """What an acknowledgement says; end: -1 if it is none."""
+    """The fields of an acknowledgement; end: exclusive, -1 if it is none."""
 
     end: int
     last_offset: int
@@ -66,8 +66,8 @@ class CompactAck(NamedTuple):
 
 
 @inlined
-def _past(data: ByteArray, at: int, end: int, piece: int) -> int:
-    """The offset behind a piece of fixed text, -1 if it is not there."""
+def _skip_text(data: ByteArray, at: int, end: int, piece: int) -> int:
+    """The offset after a fixed text, -1 if the bytes differ."""
     start = _ENDS[piece - 1] if piece > 0 else 0
     size = _ENDS[piece] - start
     if at < 0 or end - at < size:
@@ -80,7 +80,7 @@ def _past(data: ByteArray, at: int, end: int, piece: int) -> int:
 
 @inlined
 def _number(data: ByteArray, at: int, end: int) -> Parsed:
-    """Digits, with a sign or without."""
+    """Parse a decimal number with or without a minus sign."""
     if at < 0 or at >= end:
         return Parsed(-1, 0)
     is_negative = byte(data, at) == 0x2D
@@ -100,7 +100,7 @@ def _number(data: ByteArray, at: int, end: int) -> Parsed:
 
 @inlined
 def _behind_name(data: ByteArray, at: int, end: int) -> int:
-    """The quote behind a name without escapes, -1 if there is none."""
+    """The offset of the quote after a name without escapes, -1 if there is none."""
     if at < 0:
         return -1
     cursor = at
@@ -117,13 +117,13 @@ def _behind_name(data: ByteArray, at: int, end: int) -> int:
 @kernel
 def read_compact_ack(data: ByteArray, at: int, end: int) -> CompactAck:
     """The acknowledgement that fills the bytes from `at` to `end`."""
-    offset = _number(data, _past(data, at, end, 0), end)
-    epoch = _number(data, _past(data, offset.at, end, 1), end)
-    producer_at = _past(data, epoch.at, end, 2)
+    offset = _number(data, _skip_text(data, at, end, 0), end)
+    epoch = _number(data, _skip_text(data, offset.at, end, 1), end)
+    producer_at = _skip_text(data, epoch.at, end, 2)
     quote = _behind_name(data, producer_at, end)
-    start = _number(data, _past(data, quote, end, 3), end)
-    last = _number(data, _past(data, start.at, end, 4), end)
-    stop = _past(data, last.at, end, 5)
+    start = _number(data, _skip_text(data, quote, end, 3), end)
+    last = _number(data, _skip_text(data, start.at, end, 4), end)
+    stop = _skip_text(data, last.at, end, 5)
     if stop != end or min(offset.value, start.value, last.value) < 0:
         return CompactAck(-1, 0, 0, 0, 0, 0, 0)
     size = quote - producer_at

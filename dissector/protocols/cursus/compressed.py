@@ -32,7 +32,7 @@ _CODEC_OF: Final[dict[int, int]] = {
 
 
 def room_for(packed: int) -> int:
-    """Bytes that so many compressed bytes may become."""
+    """The allowed uncompressed size of so many compressed bytes."""
     return min(MAX_CURSUS_BODY_BYTES, packed * MAX_GZIP_RATIO)
 
 

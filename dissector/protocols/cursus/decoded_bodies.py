@@ -1,4 +1,4 @@
-"""A block's frames, read: which command or answer each is, and the columns that it fills."""
+"""Parses a block's frames: the command or answer of each, and the columns that it fills."""
 
 from typing import Any, Final, NamedTuple
 
@@ -47,9 +47,9 @@ _NUMBERED: Final = ((b"partition", "partition"), (b"epoch", "producer_epoch"))
 
 
 class DecodedBody(NamedTuple):
-    """What the frame of a row says: a line, an answer, or neither (a batch, an empty frame).
+    """The parsed frame of a row: a line, an answer, or neither (a batch, an empty frame).
 
-    forwarded: what a line of one broker for another carries.
+    forwarded: the payload of a line from one broker to another.
     """
 
     line: CommandLine | None = None
@@ -61,14 +61,14 @@ _PLAIN: Final = DecodedBody()
 
 
 class NameCodes:
-    """Codes of names that texts bring, without asking the table twice."""
+    """Codes of names in texts: a cache of the name table."""
 
     def __init__(self, names: NameTable) -> None:
         self._names = names
         self._known: dict[bytes, int] = {}
 
     def of(self, name: bytes) -> int:
-        """The code of a name; NULL for none and where the table is full."""
+        """The code of a name; NULL for an empty name or if the table is full."""
         if not name:
             return NULL
         code = self._known.get(name)
@@ -80,7 +80,7 @@ class NameCodes:
 
 
 class BodyDecoder:
-    """Reads the frames of one capture, block after block. opening: where their bodies lie."""
+    """Parses the frames of one capture, block after block. opening: their unpacked bodies."""
 
     def __init__(self, names: NameTable, protocol: int, redact: bool, detail: str) -> None:
         self._names = names
@@ -103,7 +103,7 @@ class BodyDecoder:
         return mine
 
     def read(self, block: FrameBlock, row: int) -> DecodedBody:
-        """Read the frame of a row, and fill the columns that it alone decides."""
+        """Parse the frame of a row, and fill the columns that depend on it alone."""
         frames = block.frames
         shape = int(self.bodies.shape[row])
         if shape == NULL:
@@ -176,7 +176,7 @@ class BodyDecoder:
         return DecodedBody(line=line, forwarded=forwarded)
 
     def _note_commit(self, frames: FrameColumns, row: int, line: CommandLine) -> None:
-        """A text that commits one offset fills columns of its body."""
+        """Fill the columns of a text that commits one offset."""
         entries = line.entries or ()
         offset = line.number(b"offset")
         if line.command == _COMMIT_OFFSET and offset is not None:
@@ -192,7 +192,7 @@ class BodyDecoder:
         line: CommandLine,
         payload: tuple[int, bytes],
     ) -> None:
-        """A text that carries one message is a row of messages as well."""
+        """Fill the columns of a text with a message, for the table messages."""
         key = line.arguments.get(b"key", b"")
         key_at = body.find(b"key=" + key)
         frames.message_count[row] = 1
@@ -242,7 +242,7 @@ class BodyDecoder:
         return DecodedBody(answer=answer)
 
     def detail(self, frames: FrameColumns, row: int, decoded: DecodedBody) -> dict[str, Any]:
-        """What a frame says beyond its columns, for `detail`."""
+        """A frame's values without a column, for `detail`."""
         if self._detail == "none":
             return {}
         is_full = self._detail == "all"
@@ -262,7 +262,7 @@ class BodyDecoder:
         return {}
 
     def ack_of(self, frames: FrameColumns, row: int) -> Answer:
-        """The acknowledgement that a row's columns hold."""
+        """The acknowledgement in a row's columns."""
         ack = Ack(
             int(frames.entry_id[row]),
             int(frames.producer_epoch[row]),
@@ -273,7 +273,7 @@ class BodyDecoder:
         return Answer(commands.RESPONSE_JSON, {}, ack=ack)
 
     def frequent(self, frames: FrameColumns, row: int) -> Answer | None:
-        """The answer of a row that was read without the interpreter; None for a batch, or none."""
+        """The answer of a row that a kernel parsed; None for a batch or any other row."""
         decoded = int(self.bodies.decoded[row])
         if decoded == ReadBy.ACK:
             return self.ack_of(frames, row)
@@ -296,7 +296,7 @@ class BodyDecoder:
 
 
 def _unread(frames: FrameColumns, row: int) -> DecodedBody:
-    """A body that cannot be read is malformed; where it is cut, it may be any command."""
+    """Mark an unreadable body as malformed; a cut one may be any command."""
     if int(frames.status[row]) == columns.COMPLETE:
         frames.command[row] = commands.UNKNOWN
         frames.status[row] = columns.MALFORMED
@@ -306,7 +306,7 @@ def _unread(frames: FrameColumns, row: int) -> DecodedBody:
 
 
 def _whole_words(body: bytes, shape: int) -> bytes:
-    """The part of a cut text that is certain: without its last word, which may go on."""
+    """A cut text without its last word, which may be incomplete."""
     if shape == BodyShape.JSON:
         return body
     start = 2 + body[1] if shape == BodyShape.ENVELOPE and len(body) > 1 else 0

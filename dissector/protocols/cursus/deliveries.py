@@ -1,8 +1,8 @@
-"""Deliveries that wait for a commit, and how far each group has fetched and committed.
+"""Open deliveries, which wait for a commit, and the fetched and committed offsets of each group.
 
-A *position* is how far a group is in a partition. Its deliveries stand in a list, oldest first,
-until a commit closes them. Its fetched offsets are kept as the topmost run; runs below it, which a
-gap has ended, are handed to the rules in `groups`, as is every offset that comes a second time.
+A *position* is the progress of a group in a partition. Its open deliveries are listed, oldest
+first, until a commit closes them. Of its fetched offsets only the topmost run is stored here; runs
+below a gap go to the rules in `groups`, which also handle every offset that is fetched again.
 """
 
 from typing import Final, NamedTuple
@@ -25,22 +25,22 @@ MANY: Final = LARGEST  # groups of a topic
 _COLUMNS: Final = len(DELIVERY_COLUMNS)
 
 # Indexes into DeliveryState.counts.
-OPEN: Final = 0  # deliveries that wait for a commit, at all positions
-_RUNS: Final = 1  # of ended
-_LIMIT: Final = 2  # of those that wait
-_CLOSED: Final = 3  # records of closed
-_ACKS: Final = 4  # records of acks
+OPEN: Final = 0  # open deliveries at all positions
+_RUNS: Final = 1  # used records of ended
+_LIMIT: Final = 2  # bound of open deliveries
+_CLOSED: Final = 3  # used records of closed
+_ACKS: Final = 4  # used records of acks
 
 
 class ReadPositions(Records):
     """One record per group and partition.
 
-    run_first, top: the topmost run of fetched offsets, up to the one behind its last.
-    committed: next offset, NULL.
+    run_first, top: the topmost run of fetched offsets, its end exclusive.
+    committed: the next offset to read, NULL before a commit.
     commit_frame_no, commit_ns: of the commit; last_...: of the last delivery, last_frame_no NULL if
         there was none, last_row the ordinal of its row.
     first, last, length: the list of open deliveries.
-    is_mixed: 1 if it is not in the order of offsets.
+    is_mixed: 1 if that list is not in the order of offsets.
     """
 
     subscription: Int64Array
@@ -66,7 +66,7 @@ class ReadPositions(Records):
 
 
 class EndedRuns(Records):
-    """Runs of fetched offsets that another one above them has ended."""
+    """Runs of fetched offsets below the topmost run of their position."""
 
     position: Int64Array
     first: Int64Array
@@ -76,11 +76,11 @@ class EndedRuns(Records):
 class DeliveryState(State):
     """All deliveries, and all commits.
 
-    only_group: by topic the one group that commands name with it, or MANY.
+    only_group: by topic, the one group that commands name with it, or MANY.
     by_position: positions by subscription, topic, partition.
-    closed_connections: connections that are over.
-    closed: deliveries that are over.
-    acks: offsets that were committed.
+    closed_connections: ids of ended connections.
+    closed: closed deliveries.
+    acks: committed offsets.
     counts: see above.
     """
 
@@ -97,8 +97,8 @@ class DeliveryState(State):
 
 
 @inlined
-def goes_on(state: DeliveryState, position: int, first: int, last: int, ts: int) -> bool:
-    """Whether offsets are above all fetched ones, and there is room to note them."""
+def extends_top(state: DeliveryState, position: int, first: int, last: int, ts: int) -> bool:
+    """Whether offsets are above all fetched ones, not committed yet, and there is room for them."""
     positions = state.positions
     if first < positions.top[position] or last < first or first < 0 or last == LARGEST:
         return False
@@ -127,7 +127,7 @@ def extend_fetched(state: DeliveryState, position: int, first: int, last: int) -
 
 @kernel
 def open_delivery(state: DeliveryState, position: int, which: int, is_push: bool, row: int) -> None:
-    """Put a delivery at the end of those that wait for a commit. row: its ordinal."""
+    """Append a delivery to the open ones of its position. row: its ordinal."""
     positions, deliveries = state.positions, state.deliveries
     last = positions.last[position]
     if positions.length[position] == 0:
@@ -151,7 +151,7 @@ def open_delivery(state: DeliveryState, position: int, which: int, is_push: bool
 
 @kernel
 def write_delivery(state: DeliveryState, which: int, outcome: int, row: int) -> None:
-    """Close a delivery that is in no list. row: ordinal of what closes it."""
+    """Close a delivery that is in no list. row: ordinal of the frame or event that closes it."""
     deliveries, closed = state.deliveries, state.closed
     deliveries.outcome[which] = outcome
     deliveries.closing_row[which] = row
@@ -169,7 +169,7 @@ def write_delivery(state: DeliveryState, which: int, outcome: int, row: int) -> 
 
 @inlined
 def _unlink(state: DeliveryState, position: int, before: int, which: int) -> None:
-    """Take a delivery out of its list. before: the one before it, ABSENT for the first."""
+    """Unlink a delivery from its list. before: the previous delivery, ABSENT for the first."""
     positions, deliveries = state.positions, state.deliveries
     after = deliveries.next[which]
     if before == tables.ABSENT:
@@ -185,7 +185,7 @@ def _unlink(state: DeliveryState, position: int, before: int, which: int) -> Non
 
 
 class Commit(NamedTuple):
-    """A commit of all below `following`: frame_no, ns: of it; row: ordinal of what closes them."""
+    """A commit of offsets below `following`. frame_no, ns: its request's; row: its answer's."""
 
     following: int
     frame_no: int
@@ -195,7 +195,7 @@ class Commit(NamedTuple):
 
 @inlined
 def new_ack(state: DeliveryState) -> int:
-    """A record for one more offset that was committed; there must be room for it."""
+    """Allocate a record for a committed offset; there must be room for it."""
     at = state.counts[_ACKS]
     state.counts[_ACKS] = at + 1
     return int(at)
@@ -203,20 +203,20 @@ def new_ack(state: DeliveryState) -> int:
 
 @inlined
 def has_ack_room(state: DeliveryState) -> bool:
-    """Whether one more offset that was committed can be noted."""
+    """Whether there is room for one more committed offset."""
     return bool(state.counts[_ACKS] < len(state.acks.matrix))
 
 
 @inlined
 def has_commit_room(state: DeliveryState, position: int) -> bool:
-    """Whether all that waits at a position can be closed."""
+    """Whether there is room to close all open deliveries of a position."""
     rows = state.counts[_CLOSED] + state.positions.length[position]
     return bool(rows <= len(state.closed.matrix))
 
 
 @kernel
 def handle_commit(state: DeliveryState, position: int, commit: Commit) -> None:
-    """Close the deliveries that a commit covers; there must be room for all that wait."""
+    """Close the deliveries that a commit covers; see `has_commit_room`."""
     positions, deliveries = state.positions, state.deliveries
     positions.committed[position] = commit.following
     positions.commit_frame_no[position] = commit.frame_no
@@ -246,13 +246,13 @@ def handle_commit(state: DeliveryState, position: int, commit: Commit) -> None:
 def unlink_overlapping(
     state: DeliveryState, position: int, first: int, last: int, unlinked: Int64Array
 ) -> int:
-    """Take open deliveries that hold some offset from first to last out of their list.
+    """Unlink open deliveries that contain some offset from first to last.
 
     Args:
-        unlinked: room for all that are open, filled with them, oldest first.
+        unlinked: receives their rows, oldest first; at least as long as the list.
 
     Returns:
-        How many there are.
+        The number of deliveries.
     """
     positions, deliveries = state.positions, state.deliveries
     count = 0
@@ -272,21 +272,21 @@ def unlink_overlapping(
 
 @kernel
 def write_deliveries(state: DeliveryState, indexes: Int64Array, outcome: int, row: int) -> None:
-    """Close deliveries that are in no list, with the outcome that is known of one, or with another
-    where their connection is over."""
+    """Close deliveries that are in no list: with their own outcome, else as those of an ended
+    connection (but for limits), else with `outcome`."""
     for index in range(len(indexes)):
         which = indexes[index]
         connection = state.deliveries.connection_id[which]
         is_over = tables.find(state.closed_connections, connection, 0, 0, 0) != tables.ABSENT
-        told = DELIVERY_CONN_CLOSED if is_over and outcome != UNRESOLVED_AT_LIMIT else outcome
+        fallback = DELIVERY_CONN_CLOSED if is_over and outcome != UNRESOLVED_AT_LIMIT else outcome
         known = state.deliveries.outcome[which]
-        write_delivery(state, which, told if known == NULL else known, row)
+        write_delivery(state, which, fallback if known == NULL else known, row)
 
 
 class OpenDeliveries:
-    """The state with room for what comes; closed rows collect in `state.closed` until drained.
+    """The state and its growth; closed rows collect in `state.closed` until drained.
 
-    limit: of deliveries that wait for a commit.
+    limit: of open deliveries.
     key: of hash tables.
     """
 
@@ -309,37 +309,37 @@ class OpenDeliveries:
 
     @property
     def open(self) -> int:
-        """Deliveries that wait for a commit, at all positions."""
+        """Number of open deliveries at all positions."""
         return int(self.state.counts[OPEN])
 
     def make_closed_room(self, more: int) -> None:
-        """Room for `more` further rows that close."""
+        """Reserve room for `more` further closed rows."""
         rows = int(self.state.counts[_CLOSED]) + more
         if rows > len(self.state.closed.matrix):
             self.state.grow(closed=self.state.closed.grown(2 * rows))
 
     def make_ack_room(self) -> None:
-        """Room for one more offset that was committed."""
+        """Reserve room for one more committed offset."""
         rows = int(self.state.counts[_ACKS]) + 1
         if rows > len(self.state.acks.matrix):
             self.state.grow(acks=self.state.acks.grown(2 * rows))
 
     def drain_acks(self) -> Int64Array:
-        """Rows of the table, int64[columns, rows]; there are none then."""
+        """Remove and return the rows of the table acks, int64[columns, rows]."""
         count = int(self.state.counts[_ACKS])
         self.state.counts[_ACKS] = 0
         ack_rows: Int64Array = self.state.acks.matrix[:count].T.copy()
         return ack_rows
 
     def drain_closed(self) -> Int64Array:
-        """As above, of deliveries."""
+        """Remove and return the rows of the table deliveries, int64[columns, rows]."""
         count = int(self.state.counts[_CLOSED])
         self.state.counts[_CLOSED] = 0
         closed_rows: Int64Array = self.state.closed.matrix[:count, :_COLUMNS].T.copy()
         return closed_rows
 
     def reserve(self, more: int) -> None:
-        """Room for `more` further deliveries; one more than may wait is in hand at times."""
+        """Reserve room for `more` further deliveries; there may be one more than the limit."""
         state = self.state
         rows = len(state.free.rows)
         if int(state.free.free[0]) < more and rows < self.limit + 2:
@@ -350,7 +350,7 @@ class OpenDeliveries:
         self.make_closed_room(more)
 
     def new_position(self, subscription: int, topic: int, partition: int) -> int:
-        """A position where nothing was fetched."""
+        """Allocate a position without fetched offsets."""
         state = self.state
         if self._free_positions:
             position = self._free_positions.pop()
@@ -366,41 +366,41 @@ class OpenDeliveries:
         return position
 
     def name_position(self, position: int, subscription: int, topic: int, partition: int) -> None:
-        """Say whose a position is."""
+        """Set the group and partition of a position."""
         state = self.state
         state.grow(by_position=tables.reserved(state.by_position, 1))
         state.positions.matrix[position, :3] = subscription, topic, partition
         tables.put(state.by_position, subscription, topic, partition, 0, position)
 
     def forget_name(self, position: int) -> None:
-        """A position is nobody's for now."""
+        """Remove the key of a position from the table."""
         subscription, topic, partition = self.state.positions.matrix[position, :3].tolist()
         tables.remove(self.state.by_position, subscription, topic, partition, 0)
 
     def drop_position(self, position: int) -> None:
-        """A position is given up; its record is used again."""
+        """Free a position."""
         self.forget_name(position)
         self._free_positions.append(position)
 
     def drain_runs(self) -> list[list[int]]:
-        """Position, first offset and the one behind the last of runs that ended since then."""
+        """Remove and return the ended runs: position, first offset, exclusive end."""
         count = int(self.state.counts[_RUNS])
         self.state.counts[_RUNS] = 0
         runs: list[list[int]] = self.state.ended.matrix[:count].tolist()
         return runs
 
     def unlinked(self, position: int, first: int, last: int) -> Int64Array:
-        """Open deliveries that hold some offset from first to last, taken out of their list."""
+        """Unlink and return open deliveries that contain some offset from first to last."""
         indexes = np.empty(int(self.state.positions.length[position]), np.int64)
         return indexes[: unlink_overlapping(self.state, position, first, last, indexes)]
 
     def close(self, indexes: Int64Array, outcome: int, row: int) -> None:
-        """Write deliveries that were taken out of their lists; see write_deliveries."""
+        """Close unlinked deliveries; see write_deliveries."""
         self.make_closed_room(len(indexes))
         write_deliveries(self.state, indexes, outcome, row)
 
     def close_connection(self, connection: int) -> None:
-        """A connection is over; what it was given may still be committed on another."""
+        """Note an ended connection; another one may still commit its deliveries."""
         state = self.state
         if int(state.closed_connections.counts[tables.TAKEN]) < self.limit:
             state.grow(closed_connections=tables.reserved(state.closed_connections, 1))

@@ -1,13 +1,13 @@
-"""Which answer belongs to which request: first in, first out on each connection.
+"""Pairing of requests and answers: first in, first out on each connection.
 
 A broker answers in the order of requests, with three exceptions: READ_STREAM is answered by two
 frames, STREAM turns the connection into a one-way push of batches, and an append that fails may
 close the connection with no answer at all. Empty frames from a broker are signs of life and answer
 nothing.
 
-Holes are the weak point of a rule by order. Requests that were waiting when bytes of the answering
-direction were lost may have lost their answer: they keep their position until an answer comes that
-fits a later one, or until their client, which never had two outstanding, asks again.
+Gaps are the weak point of pairing by order. A request may have lost its answer if bytes of the
+answering direction were lost while it was unanswered: it keeps its position until an answer fits a
+later one, or until its client, which never had two outstanding, sends the next request.
 """
 
 from typing import Final
@@ -51,15 +51,15 @@ from dissector.tables import ABSENT
 _STREAM: Final = commands.NUMBER["STREAM"]
 _READ_STREAM: Final = commands.NUMBER["READ_STREAM"]
 _COMMITTING: Final = np.array(sorted(commands.COMMITTING), np.int64)
-# What a commit may have come to without an answer that could be read.
-_NOT_TOLD: Final = np.array(
+# Outcomes of commits without a readable answer: they may have been accepted.
+_UNKNOWN_COMMITS: Final = np.array(
     (enums.LOST_IN_GAP, enums.RESPONSE_CUT, enums.OTHER_SIDE_NOT_CAPTURED), np.int64
 )
 _MAY_COMMIT: Final = commands.COMMITTING | {NULL, commands.UNKNOWN}
-_TELLING_COLUMNS: Final = ("request_command", "outcome", "subscription", "request_last_ns")
+_COMMIT_COLUMNS: Final = ("request_command", "outcome", "subscription", "request_last_ns")
 _BATCHES: Final = (commands.BATCH, commands.NUMBER["INTERNAL_BATCH"])
-# Commands whose success has fields that no other's has; a few are enough to tell answers apart.
-_TELLING_FIELDS: Final = {
+# Fields of a success that only some commands have; a few are enough to distinguish answers.
+_DISTINCTIVE_FIELDS: Final = {
     "assignments": frozenset((commands.NUMBER["JOIN_GROUP"], commands.NUMBER["SYNC_GROUP"])),
     "batched": frozenset((commands.NUMBER["BATCH_COMMIT"],)),
     "leaders": frozenset((commands.NUMBER["METADATA"],)),
@@ -77,10 +77,10 @@ _TELLING_FIELDS: Final = {
 
 
 class CursusExchanges:
-    """State of one capture. negotiated: by connections that are over.
+    """State of one capture. negotiated: by ended connection.
 
     Args:
-        requests: bound of those that wait for their answer.
+        requests: bound of unanswered requests.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class CursusExchanges:
         protocol: int,
         requests: int = MAX_PENDING_REQUESTS,
     ) -> None:
-        self._gathered = ClosedRows(names)
+        self._closed_rows = ClosedRows(names)
         self._names = names
         self._decoder = decoder
         self._codes = decoder.codes
@@ -112,10 +112,10 @@ class CursusExchanges:
         own = cursus_sessions.new_session_state()
         self._own = own
         self._updates = StateUpdates(
-            self._gathered, decoder.codes, notices, self._state, own, names.key
+            self._closed_rows, decoder.codes, notices, self._state, own, names.key
         )
         self._sessions: dict[int, int] = {}  # by connection
-        # Of requests that are texts, but for commits of one offset.
+        # The lines of text requests, except commits of one offset.
         self._lines: dict[int, tuple[int, CommandLine]] = {}
         self._blocks: list[TableBlock] = []
         self._ordinal = 0
@@ -124,7 +124,7 @@ class CursusExchanges:
     def advance(
         self, frames: FrameColumns, rows: int, mine: int, decoded: dict[int, DecodedBody]
     ) -> None:
-        """Take the rows of a block that belong to the protocol, in order. mine: how many."""
+        """Handle the protocol's rows of a block, in order. mine: their number."""
         base = self._ordinal + 1
         self._ordinal += rows
         if not mine:
@@ -132,17 +132,17 @@ class CursusExchanges:
         bodies = self._decoder.bodies
         cursus_sessions.reserve(self._own, self._state, 0, mine)
         no_texts = np.full(rows, NULL, np.int64)
-        run = prepacked(self._exchanges.begin(frames, rows, no_texts, self._names.names))
-        context = self._updates.begin(run, bodies, mine)
+        pairing = prepacked(self._exchanges.begin(frames, rows, no_texts, self._names.names))
+        context = self._updates.begin(pairing, bodies, mine)
         row = walk(context, 0, rows, self._protocol, base)
         while row < rows:
-            self._gathered.row = base + row
+            self._closed_rows.row = base + row
             if frames.frame_no[row] == NULL:
                 self._event(context, row)
             else:
                 self._frame(context, row, decoded.get(row))
             row = walk(context, row + 1, rows, self._protocol, base)
-        self._add(self._exchanges.blocks(run, self._notices))
+        self._add(self._exchanges.blocks(pairing, self._notices))
         self._names.update()  # texts of errors, too
 
     def _add(self, blocks: list[TableBlock]) -> None:
@@ -151,20 +151,20 @@ class CursusExchanges:
         for block in blocks:
             asked, outcome, group, asked_ns = (
                 column.codes if isinstance(column, Coded) else np.asarray(column)
-                for column in map(block.columns.__getitem__, _TELLING_COLUMNS)
+                for column in map(block.columns.__getitem__, _COMMIT_COLUMNS)
             )
-            is_hidden = np.isin(asked, _COMMITTING) & np.isin(outcome, _NOT_TOLD)
+            is_hidden = np.isin(asked, _COMMITTING) & np.isin(outcome, _UNKNOWN_COMMITS)
             for row in np.flatnonzero(is_hidden):
                 hidden.note(int(group[row]), int(asked_ns[row]))
         self._blocks += blocks
 
     def client_handles(self) -> list[TableBlock]:
         """Blocks of producers and consumers that closed since last asked."""
-        return self._gathered.drain(ProducerRow) + self._gathered.drain(ConsumerRow)
+        return self._closed_rows.drain(ProducerRow) + self._closed_rows.drain(ConsumerRow)
 
     def relations(self) -> list[TableBlock]:
         """Blocks of exchanges, acks and deliveries that closed since last asked."""
-        out = self._gathered
+        out = self._closed_rows
         exchanges, self._blocks = self._blocks, []
         closed = self._updates.groups.open
         return [
@@ -187,7 +187,7 @@ class CursusExchanges:
         connection = int(frames.connection_id[row])
         if frames.command[row] == FrameEvent.CLOSE:
             is_capture_over = int(frames.status[row]) == ENDED_CAPTURE_END
-            self._connection_over(context, connection, is_capture_over)
+            self._close_connection(context, connection, is_capture_over)
             return
         session = self._session(connection)
         if self._stream_of(session) == ABSENT:
@@ -195,13 +195,13 @@ class CursusExchanges:
             pairing_connections.note_event(context.pairing, row, direction_index)
             is_of_client = frames.direction[row] != columns.TO_CLIENT
             if is_of_client and pairing_connections.may_hide_frames(frames, row):
-                # Of a hole that an acknowledgement proves it is told when what is before it came.
+                # The event of a gap proved by a TCP acknowledgement follows the data before it.
                 self._note_hidden(session, int(self._state.counters[pairing_state.COUNT_CLOCK]))
 
     def _note_hidden(self, session: int, ns: int) -> None:
-        """A request is missing: a commit, of the group that its client named before, or of any.
+        """Note that a commit may be missing: of the group that the client named before, or of any.
 
-        One that only sent batches commits nothing.
+        A client that only sent batches commits nothing.
         """
         sessions = self._own.sessions
         group = int(sessions.group[session])
@@ -209,10 +209,10 @@ class CursusExchanges:
             is_one = group != cursus_deliveries.MANY
             self._updates.groups.hidden.note(group if is_one else NULL, ns)
 
-    def _connection_over(
+    def _close_connection(
         self, context: PassContext, connection: int, is_capture_over: bool
     ) -> None:
-        """A connection is over, or the capture is, and what waits may be joined to the next."""
+        """Close a connection; at the capture's end it stays open, to be joined to the next one."""
         session = self._sessions.get(connection)
         facts = self.open_facts(connection)
         if facts is not None:
@@ -221,27 +221,27 @@ class CursusExchanges:
             return
         if session is not None:
             del self._sessions[connection]
-            self._updates.session_over(connection, session, False)
+            self._updates.close_session(connection, session, False)
             pairing_connections.close_connection(context.pairing, session, enums.CONN_CLOSED)
         self._updates.groups.open.close_connection(connection)
 
     def open_facts(self, connection: int) -> ConnectionFacts | None:
-        """What was negotiated on a connection so far."""
+        """The facts negotiated on a connection so far, None if there are none."""
         session = self._sessions.get(connection)
         facts = None if session is None else self._updates.negotiated.get(session)
         return None if facts is None or facts.protocol_version is None else facts
 
     def memories(self) -> list[State]:
-        """The states of all that is open or remembered."""
+        """All states that a later capture can continue."""
         return [self._state, *self._updates.memories()]
 
     def finish(self) -> None:
-        """The capture is over: what waits, in the order of its frames."""
-        self._gathered.row = self._ordinal + 1
+        """Write unanswered requests, in the order of their frames, and close all sessions."""
+        self._closed_rows.row = self._ordinal + 1
         self._state.counters[pairing_state.COUNT_ROW] = self._ordinal
         self._add(self._exchanges.finish(self._notices))
         for connection, session in self._sessions.items():
-            self._updates.session_over(connection, session, True)
+            self._updates.close_session(connection, session, True)
         self._sessions.clear()
         self._updates.finish()
 
@@ -270,7 +270,7 @@ class CursusExchanges:
         while self._own.sessions.has_pipelined[session] == 0 and self._may_be_lost(oldest):
             if self._stream_of(session) != ABSENT:
                 break
-            # Its client asks again though no answer was seen: the answer was lost.
+            # The client sends the next request although no answer was seen: the answer was lost.
             self._close(context, oldest, enums.LOST_IN_GAP)
             oldest = self._oldest(session)
         if kind == enums.KIND_PUBLISH:
@@ -282,7 +282,7 @@ class CursusExchanges:
         if line is not None and self._own.requests.following[which] == NULL:
             self._lines[which] = int(context.frames.frame_no[row]), line
         if not is_forwarded:
-            self._updates.asked(which, row, line)
+            self._updates.handle_request(which, row, line)
 
     def _oldest(self, session: int) -> int:
         return int(self._state.group_lists.first[self._state.connections.requests[session]])
@@ -297,49 +297,49 @@ class CursusExchanges:
         return int(self._state.directions.hole_row[2 * session : 2 * session + 2].max()) >= 0
 
     def _line_of(self, which: int) -> CommandLine | None:
-        """The text of a request; None of a batch and of a commit of one offset."""
+        """The text of a request; None for a batch or a commit of one offset."""
         frame_no, line = self._lines.get(which, (NULL, None))
         return line if frame_no == self._state.pending.request_frame_no[which] else None
 
     def _close(self, context: PassContext, which: int, outcome: int) -> None:
-        """Write an exchange whose request waits no longer."""
+        """Write the exchange of a request that gets no answer."""
         self._lines.pop(which, None)
         pairing_rows.write_unanswered(context.pairing, which, outcome)
 
     # -- answers
 
     def _answer(self, context: PassContext, session: int, row: int, answer: Answer | None) -> None:
-        """A broker's frame."""
-        frames, run = context.frames, context.pairing
+        """Handle a broker's frame."""
+        frames, pairing = context.frames, context.pairing
         command = int(frames.command[row])
         head = self._oldest(session)
         if head != ABSENT and self._own.requests.is_begun[head] == 1:
             self._close_answered(context, session, head, row, answer)
             return
         if self._stream_of(session) != ABSENT:
-            self._pushed(context, session, row, answer)
+            self._push(context, session, row, answer)
             return
-        head = int(pairing_pending.next_in_order(run, session, command))
+        head = int(pairing_pending.next_in_order(pairing, session, command))
         has_hole = self._has_hole(session)
         while has_hole and head != ABSENT and not self._fits(context, head, row, answer):
             if self._may_be_lost(head):
                 self._close(context, head, enums.LOST_IN_GAP)
-                head = int(pairing_pending.next_in_order(run, session, command))
+                head = int(pairing_pending.next_in_order(pairing, session, command))
                 continue
             if pairing_rows.last_hole_of_requests(self._state, head) >= 0:
-                head = ABSENT  # what asked for it was not captured
+                head = ABSENT  # its request was not captured
             break
         connections, has_asked = self._state.connections, self._own.sessions.has_asked[session]
         asked = int(self._state.pending.request_command[head]) if head != ABSENT else NULL
         if asked == _STREAM:
-            self._first_of_stream(context, session, row, answer)
+            self._answer_stream(context, session, row, answer)
         elif command == commands.KEEPALIVE:
             if head == ABSENT and not has_asked:
                 connections.push[session] = cursus_sessions.UNKNOWN_STREAM
         elif connections.skipped[session] and head != ABSENT:
             connections.skipped[session] -= 1
         elif head == ABSENT:
-            self._unasked(context, session, row, answer)
+            self._unmatched(context, session, row, answer)
         elif asked == _READ_STREAM and _is_first_of_two(frames, row, answer):
             self._own.requests.is_begun[head] = 1
             cursus_sessions.inherit(context, head, row)
@@ -347,7 +347,7 @@ class CursusExchanges:
             self._close_answered(context, session, head, row, answer)
 
     def _fits(self, context: PassContext, which: int, row: int, answer: Answer | None) -> bool:
-        """Whether an answer whose word fits can be that of a request, by what else it says."""
+        """Whether an answer whose word fits can belong to a request, by its other fields."""
         pending, command = self._state.pending, int(context.frames.command[row])
         asked, kind = int(pending.request_command[which]), int(pending.kind[which])
         if NULL in (asked, command):
@@ -363,22 +363,22 @@ class CursusExchanges:
         if command == commands.RESPONSE_OK:
             if asked == commands.BATCH and self._own.requests.acks[which] != 0:
                 return False
-            for name, verbs in _TELLING_FIELDS.items():
+            for name, verbs in _DISTINCTIVE_FIELDS.items():
                 if answer is not None and name in answer.fields:
                     return asked in verbs
         return True
 
-    def _first_of_stream(
+    def _answer_stream(
         self, context: PassContext, session: int, row: int, answer: Answer | None
     ) -> None:
-        """What first follows a STREAM: a push, a sign of life, a refusal, or a close."""
+        """Handle the first answer to a STREAM: a push, a keepalive, a refusal, or a close."""
         head, command = self._oldest(session), int(context.frames.command[row])
         if command == commands.KEEPALIVE and not self._has_hole(session):
             # The stream has begun; the exchange waits for the first batch.
             cursus_sessions.inherit(context, head, row)
             return
         if command in (commands.BATCH, commands.KEEPALIVE, commands.STREAM_CONTROL, NULL):
-            # From here on the connection is a push, and what the client sent since is not read.
+            # From here on the connection is a push; the broker ignores the client's requests.
             self._state.connections.push[session] = head
         if command == commands.STREAM_CONTROL:
             self._close(context, head, enums.CONN_CLOSED)
@@ -387,28 +387,30 @@ class CursusExchanges:
             return
         self._close_answered(context, session, head, row, answer)
 
-    def _pushed(self, context: PassContext, session: int, row: int, answer: Answer | None) -> None:
-        """A frame of a stream."""
+    def _push(self, context: PassContext, session: int, row: int, answer: Answer | None) -> None:
+        """Handle a frame of a stream."""
         stream = self._stream_of(session)
         command = int(context.frames.command[row])
         if command == commands.BATCH:
-            self._updates.delivered(stream, row, True)
+            self._updates.add_delivery(stream, row, True)
         elif command == commands.STREAM_CONTROL and stream != cursus_sessions.UNKNOWN_STREAM:
             self._updates.stream_control(stream, answer)
         if stream != cursus_sessions.UNKNOWN_STREAM:
             cursus_sessions.inherit(context, stream, row)
 
-    def _unasked(self, context: PassContext, session: int, row: int, answer: Answer | None) -> None:
-        """A frame of a broker that no request waits for."""
+    def _unmatched(
+        self, context: PassContext, session: int, row: int, answer: Answer | None
+    ) -> None:
+        """Handle a broker's frame when no request is unanswered."""
         command, has_asked = int(context.frames.command[row]), self._own.sessions.has_asked
         if command in (commands.BATCH, commands.STREAM_CONTROL) and not has_asked[session]:
             self._state.connections.push[session] = cursus_sessions.UNKNOWN_STREAM
-            self._pushed(context, session, row, answer)
+            self._push(context, session, row, answer)
             return
         if command == commands.BATCH:
-            self._updates.delivered(ABSENT, row, False)
+            self._updates.add_delivery(ABSENT, row, False)
         elif command in (commands.RESPONSE_OK, NULL) and not has_asked[session]:
-            # Of a direction of which nothing was captured no hole is told.
+            # A direction without captured bytes has no gap events.
             self._note_hidden(session, int(context.frames.last_ts_ns[row]))
         kind = enums.KIND_CONSUME if command == commands.BATCH else enums.KIND_REQUEST
         if answer is not None and answer.ack is not None:
@@ -416,7 +418,7 @@ class CursusExchanges:
         cursus_sessions.respond_unasked(context, session, row, kind, *self._error_of(answer))
 
     def _error_of(self, answer: Answer | None) -> tuple[int, int]:
-        """Code and text of a refusal, as names."""
+        """Error code and text of a refusal as codes of names, NULL for none."""
         if answer is None or not answer.is_error:
             return NULL, NULL
         code, text = answer.error_code, answer.error_text
@@ -443,7 +445,7 @@ class CursusExchanges:
             self._close(context, which, enums.NOT_AWAITED)
             return
         line = self._line_of(which)
-        is_stored = self._updates.answered(which, row, line, answer, outcome == enums.OK)
+        is_stored = self._updates.handle_answer(which, row, line, answer, outcome == enums.OK)
         if answer is not None:
             self._updates.read_session(session, which, row, answer)
         if outcome == enums.OK and not is_stored:
@@ -453,7 +455,7 @@ class CursusExchanges:
 
 
 def _is_first_of_two(frames: FrameColumns, row: int, answer: Answer | None) -> bool:
-    """Whether this is the JSON head of a READ_STREAM's answer, behind which a batch must come."""
+    """Whether this is the JSON head of a READ_STREAM's answer, which a batch must follow."""
     if answer is None or answer.is_error or frames.command[row] == commands.RESPONSE_ERROR:
         return False
     is_cut = frames.status[row] != columns.COMPLETE

@@ -50,8 +50,8 @@ _NO_TEXTS: Final = _Texts()
 
 @dataclass
 class _Decoded(Decoded):
-    """A block: all names by code; texts of those rows that have some; rows of producers and
-    consumers that closed, and of exchanges, acks and deliveries."""
+    """A block: all names by code; texts of the rows that have any; closed rows of producers,
+    consumers, exchanges, acks and deliveries."""
 
     names: list[bytes]
     texts: dict[int, _Texts]
@@ -62,7 +62,7 @@ class _Decoded(Decoded):
 class CursusDecoder:
     """The state of one capture's Cursus frames.
 
-    What commands say decides about those behind them, so the first stage does it all.
+    Earlier commands decide how later ones are read, so the first stage does everything.
     """
 
     def __init__(self, options: DecoderOptions) -> None:
@@ -85,7 +85,7 @@ class CursusDecoder:
         self._read: dict[int, DecodedBody] = {}
 
     def advance(self, block: FrameBlock) -> _Decoded:
-        """Fill the columns of Cursus' rows, and find out all that closed."""
+        """Fill the columns of Cursus' rows, and collect all closed rows."""
         frames = block.frames
         mine = self._decoder.begin(block)
         self._read = {}
@@ -93,8 +93,8 @@ class CursusDecoder:
         first = 0
         while len(mine) and first < block.rows:
             stop = self._decoder.opening.read_batches(block, first, block.rows)
-            for row in self._to_look_at(block, first, stop):
-                self._look_at(block, row)
+            for row in self._rows_to_parse(block, first, stop):
+                self._parse(block, row)
             sources = (*block.sources, self._decoder.opening.opened)
             messages += self._messages.advance(frames, first, stop, sources, self._decoder.bodies)
             first = stop
@@ -105,8 +105,8 @@ class CursusDecoder:
             self._exchanges.client_handles(), self._exchanges.relations(),
         )  # fmt: skip
 
-    def _to_look_at(self, block: FrameBlock, first: int, stop: int) -> list[int]:
-        """Rows that compiled passes have not read, or that a notice is due for."""
+    def _rows_to_parse(self, block: FrameBlock, first: int, stop: int) -> list[int]:
+        """Rows that kernels have not parsed, or that need a notice."""
         frames, bodies = block.frames, self._decoder.bodies
         part = slice(first, stop)
         decoded = bodies.decoded[part]
@@ -120,7 +120,7 @@ class CursusDecoder:
         rows: list[int] = (first + np.flatnonzero(chosen)).tolist()
         return rows
 
-    def _look_at(self, block: FrameBlock, row: int) -> None:
+    def _parse(self, block: FrameBlock, row: int) -> None:
         frames = block.frames
         if frames.frame_no[row] == NULL:
             self._decoder.opening.forget(int(frames.connection_id[row]))
@@ -141,15 +141,15 @@ class CursusDecoder:
                 self._hidden = self._hidden[0] + 1, self._hidden[1] + len(value)
 
     def pair(self, block: FrameBlock, decoded: _Decoded) -> Related:
-        """Producers and consumers that closed."""
+        """The closed rows of producers and consumers."""
         return Related(decoded.client_handles)
 
     def read(self, block: FrameBlock, decoded: _Decoded) -> Related:
-        """Nothing more."""
+        """No further tables: the first stage has written everything."""
         return Related([])
 
     def relate(self, block: FrameBlock, decoded: _Decoded) -> Related:
-        """Exchanges, acks and deliveries that closed."""
+        """The closed rows of exchanges, acks and deliveries."""
         return Related(decoded.relations)
 
     def _note(self, frames: FrameColumns, row: int, code: str, value: int = NULL) -> None:
@@ -191,17 +191,17 @@ class CursusDecoder:
         return rows
 
     def connection_facts(self, connections: Sequence[int]) -> dict[int, ConnectionFacts]:
-        """What is known of connections that are over, which are forgotten."""
+        """Remove and return the facts of ended connections."""
         known = self._exchanges.negotiated
         return {each: known.pop(each) for each in filter(known.__contains__, connections)}
 
     def open_facts(self, connections: Sequence[int]) -> dict[int, ConnectionFacts]:
-        """What is known of connections by now."""
+        """The facts of connections so far."""
         known = ((each, self._exchanges.open_facts(each)) for each in connections)
         return {each: facts for each, facts in known if facts is not None}
 
     def repeated(self) -> Collection[int]:
-        """A proxy of Cursus is not known."""
+        """Ignored: there is no proxy of Cursus."""
         return ()
 
     def drain_hidden(self) -> tuple[int, int]:
@@ -218,7 +218,7 @@ class CursusDecoder:
         return self._exchanges.client_handles() + self._exchanges.relations()
 
     def open_rows(self) -> list[TableBlock]:
-        """The rows that `finish` would give now."""
+        """The rows that `finish` would return now."""
         shared = (self._names, self._decoder)
         ended = deepcopy(self._exchanges, {id(each): each for each in shared})
         ended.finish()

@@ -1,9 +1,9 @@
-"""What brokers send each other: batches for a leader, copies for followers, changes of state.
+"""Traffic between brokers: batches for a leader, copies for followers, changes of state.
 
-A broker that is not the leader passes a client's batch on as base64 behind `payload=`, or as it is.
-Leaders hand each batch to their followers as JSON, and changes of groups, offsets and transactions
-go to the cluster's leader as JSON, too. Other commands are passed on as they came, with the
-brokers' own token as their first argument.
+A broker that is not the leader forwards a client's batch as base64 after `payload=`, or unchanged.
+Leaders send each batch to their followers as JSON, and changes of groups, offsets and transactions
+to the cluster's leader as JSON, too. Other commands are forwarded unchanged, with the brokers' own
+token as their first argument.
 """
 
 import base64
@@ -30,11 +30,11 @@ _NOT_SHOWN: Final = frozenset(
 
 
 class Forwarded(NamedTuple):
-    """What a payload of one broker for another says.
+    """The content of a payload between brokers.
 
     texts: names by column of frames.
     numbers: by column, too.
-    rest: what has no column, by key.
+    rest: values without a column, by key.
     """
 
     texts: dict[str, bytes]
@@ -46,7 +46,7 @@ NOTHING: Final = Forwarded({}, {}, {})
 
 
 def batch_within(line: CommandLine) -> bytes | None:
-    """The body of the batch that an INTERNAL_BATCH carries, None if it carries none."""
+    """The body of the batch in an INTERNAL_BATCH, None if there is none."""
     if line.command != INTERNAL_BATCH or line.payload is None:
         return None
     words = line.payload[1].split(None, 1)
@@ -59,15 +59,15 @@ def batch_within(line: CommandLine) -> bytes | None:
 
 
 def is_passed_on(line: CommandLine) -> bool:
-    """Whether a broker passes on what a client has sent to it: it counts where the client sent it.
+    """Whether a broker forwards a client's command, which then counts where the client sent it.
 
-    The brokers' token is the mark; without one such commands look like any client's.
+    The brokers' token is the mark; without a token such commands look like any client's.
     """
     return b"internal_token" in line.arguments
 
 
 def read_forwarded(line: CommandLine) -> Forwarded:
-    """What the JSON of one broker for another says."""
+    """The content of the JSON of one broker for another."""
     if line.command not in WITH_JSON or line.payload is None:
         return NOTHING
     text = line.payload[1]
@@ -100,7 +100,7 @@ def _first_keys(text: bytes) -> Forwarded:
 
 
 def _put(forwarded: Forwarded, column: str, value: Any) -> None:
-    """A number for a column, unless it is none or does not fit."""
+    """A number for a column, None if it is not a number or does not fit."""
     if isinstance(value, int) and not isinstance(value, bool) and -(1 << 62) < value < 1 << 62:
         forwarded.numbers[column] = value
 

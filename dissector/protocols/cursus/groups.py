@@ -1,9 +1,9 @@
-"""Consumer groups: members, what they were given, what they commit, and what comes again.
+"""Consumer groups: members, deliveries, commits and redeliveries.
 
-Nothing on the wire says that a record is delivered again, and nothing is acknowledged one by one: a
-group commits the offset that it wants to read next. So fetched offsets are remembered per group and
-partition, a commit closes all open deliveries below it, and an offset that a group is given once
-more is a redelivery, whose cause is read from what happened in between.
+No frame marks a record as redelivered, and none acknowledges a single record: a group commits the
+offset that it wants to read next. So fetched offsets are stored per group and partition, a commit
+closes all open deliveries below it, and an offset that a group fetches again is a redelivery, whose
+cause follows from the events in between.
 """
 
 from collections import OrderedDict
@@ -25,7 +25,7 @@ from dissector.schemas import enums
 
 @dataclass(slots=True)
 class Group:
-    """What is known of a group. reassigned_row: ordinal of what last dealt its partitions anew."""
+    """State of a group. reassigned_row: ordinal of the frame that last reassigned partitions."""
 
     generation: int = NULL
     reassigned_row: int = 0
@@ -47,15 +47,15 @@ class Member:
 class Groups:
     """All groups of a capture.
 
-    open: deliveries and positions.
-    given_up: how many at the limit.
-    hidden: where commits may be.
+    open: open deliveries and positions.
+    given_up: number of deliveries closed at the limit.
+    hidden: times by which commits may be hidden.
 
     key: of hash tables.
     """
 
-    def __init__(self, gathered: ClosedRows, key: int) -> None:
-        self._out = gathered
+    def __init__(self, closed_rows: ClosedRows, key: int) -> None:
+        self._out = closed_rows
         self._groups: dict[int, Group] = {}
         self._positions: OrderedDict[tuple[int, int, int], int] = OrderedDict()
         self._below: dict[int, Intervals] = {}  # fetched offsets below the topmost run
@@ -73,7 +73,7 @@ class Groups:
         return self._groups.setdefault(code, Group())
 
     def note_topic(self, subscription: int, topic: int) -> None:
-        """A command names a group and a topic together."""
+        """Note a command that names both a group and a topic."""
         if subscription == NULL or topic == NULL:
             return
         known = self._only_group(topic)
@@ -88,7 +88,7 @@ class Groups:
         return int(tables.find(self._state.only_group, topic, 0, 0, 0))
 
     def reassigned(self, subscription: int, generation: int = NULL) -> None:
-        """Partitions of a group are dealt anew, or a member learns that they were."""
+        """Note that a group's partitions are reassigned, or that a member is informed of it."""
         group = self.group(subscription)
         if generation != NULL:
             if generation == group.generation:
@@ -97,7 +97,7 @@ class Groups:
         group.reassigned_row = self._out.row
 
     def join(self, member: Member, generation: int) -> None:
-        """A member was admitted."""
+        """Add an admitted member."""
         key = (member.subscription, member.topic, member.name)
         if len(self._members) >= MAX_GROUP_MEMBERS:
             self._close_member(next(iter(self._members)), NULL, enums.BY_CAPTURE_END)
@@ -110,11 +110,11 @@ class Groups:
         self.reassigned(member.subscription, generation)
 
     def refuse(self, member: Member, code: int) -> None:
-        """A member was not admitted."""
+        """Write the row of a refused member."""
         self._write_member(member, NULL, NULL, code)
 
     def leave(self, subscription: int, topic: int, name: int, frame_no: int) -> None:
-        """A member has left."""
+        """Close a member that has left."""
         key = (subscription, topic, name)
         if key in self._members:
             self._close_member(key, frame_no, enums.BY_CLIENT)
@@ -144,11 +144,11 @@ class Groups:
     # -- deliveries
 
     def deliver(self, which: int, is_push: bool) -> None:
-        """A client was given a batch."""
+        """Open the delivery of a batch, or close it at once if no commit can follow."""
         deliveries = self._state.deliveries
         topic, partition = int(deliveries.topic[which]), int(deliveries.partition[which])
         if deliveries.subscription[which] == NULL and is_push:
-            # A stream whose beginning was not captured is that of the topic's only group.
+            # A stream whose STREAM was not captured belongs to the topic's only group.
             only = self._only_group(topic)
             if only not in (tables.ABSENT, cursus_deliveries.MANY):
                 deliveries.subscription[which] = only
@@ -165,7 +165,7 @@ class Groups:
         committed = int(positions.committed[position])
         is_late = committed != NULL and deliveries.ts[which] <= positions.commit_ns[position]
         if is_late and max(first, last) < committed:
-            # Held back for long, as the start of a stream is that was caught in the middle.
+            # Committed before the frame was released, as at the start of a stream captured midway.
             deliveries.messages_acked[which] = deliveries.message_count[which]
             deliveries.ack_frame_no[which] = positions.commit_frame_no[position]
             deliveries.ack_ns[which] = positions.commit_ns[position]
@@ -176,12 +176,12 @@ class Groups:
                 older = self.open.unlinked(position, first, last)
                 self.open.close(older, enums.REDELIVERY_REQUESTED, self._out.row)
             cursus_deliveries.open_delivery(self._state, position, which, is_push, self._out.row)
-        self._keep_top(position, fetched)
+        self._store_top(position, fetched)
         if self.open.open > self.open.limit:
-            self._give_up_oldest()
+            self._close_oldest()
 
     def _write(self, which: int, outcome: int) -> None:
-        """Close a delivery that never waited for a commit."""
+        """Close a delivery that was never open."""
         self.open.make_closed_room(1)
         cursus_deliveries.write_delivery(self._state, which, outcome, self._out.row)
 
@@ -194,15 +194,15 @@ class Groups:
             deliveries.previous_connection_id[which] = positions.last_connection[position]
 
     def _cause(self, position: int, which: int, is_push: bool) -> int:
-        """Why offsets come again; what follows on such a delivery has its cause."""
+        """Why offsets are redelivered; the continuation of a redelivery has the same cause."""
         deliveries, positions = self._state.deliveries, self._state.positions
         first = deliveries.entry_id[which]
         has_last = positions.last_frame_no[position] != NULL
         is_same = positions.last_consumer[position] == deliveries.consumer_name[which]
         is_here = positions.last_connection[position] == deliveries.connection_id[which]
         if has_last and positions.last_is_redelivered[position] == 1:
-            goes_on = first > positions.last_offset[position]
-            if goes_on and is_same and (is_here or not is_push):
+            is_continued = first > positions.last_offset[position]
+            if is_continued and is_same and (is_here or not is_push):
                 return int(positions.last_cause[position])
         committed = positions.committed[position]
         if committed != NULL and first < committed:
@@ -212,7 +212,7 @@ class Groups:
             return enums.CAUSE_REBALANCE
         if not has_last or is_here:
             return enums.CAUSE_NO_COMMIT
-        # Who polls may have a connection for each poll; a stream has one for life.
+        # A polling client may use a connection for each poll; a stream uses one throughout.
         is_polled = not (positions.last_is_push[position] == 1 or is_push)
         return enums.CAUSE_NO_COMMIT if is_polled and is_same else enums.CAUSE_RECONNECT
 
@@ -230,12 +230,12 @@ class Groups:
         return position
 
     def _note_runs(self) -> None:
-        """Note the runs of fetched offsets that have ended below another one."""
+        """Store the fetched runs that kernels have ended."""
         for position, first, stop in self.open.drain_runs():
             self._below.setdefault(position, Intervals()).add(first, stop - 1)
 
     def _fetched(self, position: int) -> Intervals:
-        """All offsets that were fetched, until `_keep_top` is given them."""
+        """All fetched offsets of a position; `_store_top` must store the topmost run again."""
         self._note_runs()
         fetched = self._below.setdefault(position, Intervals())
         first, top = self._state.positions.matrix[position, 3:5].tolist()
@@ -243,8 +243,8 @@ class Groups:
             fetched.add(first, top - 1)
         return fetched
 
-    def _keep_top(self, position: int, fetched: Intervals) -> None:
-        """Take the topmost run out, which kernels extend."""
+    def _store_top(self, position: int, fetched: Intervals) -> None:
+        """Move the topmost run, which kernels extend, back to the position."""
         positions = self._state.positions
         first, top = fetched.top_first(), fetched.top()
         if top > cursus_deliveries.LARGEST:
@@ -253,21 +253,21 @@ class Groups:
             fetched.drop_top()
         positions.run_first[position], positions.top[position] = first, top
 
-    def _give_up_oldest(self) -> None:
-        """Too many wait: those of the partition that has waited longest are given up."""
+    def _close_oldest(self) -> None:
+        """Over the limit: close the open deliveries of the oldest position that has any."""
         length = self._state.positions.length
         key = next(key for key, position in self._positions.items() if length[position])
         position = self._positions[key] = self._positions.pop(key)
         self.given_up += self._end(position)
 
     def _end(self, position: int) -> int:
-        """Give up what is open at a position; returns how many deliveries that were."""
+        """Close all open deliveries of a position at the limit; returns their number."""
         left = self._all_open(position)
         self.open.close(left, enums.UNRESOLVED_AT_LIMIT, self._out.row)
         return len(left)
 
     def _all_open(self, position: int) -> Int64Array:
-        """What is open at a position, taken out of its list."""
+        """Unlink and return all open deliveries of a position."""
         return self.open.unlinked(
             position, -cursus_deliveries.LARGEST - 1, cursus_deliveries.LARGEST
         )
@@ -275,14 +275,14 @@ class Groups:
     # -- commits
 
     def commit(self, subscription: int, topic: int, partition: int, commit: Commit) -> None:
-        """The broker took a commit: all below commit.following is done with."""
-        self._adopt_open(subscription, topic, partition)
+        """Apply a commit that the broker accepted: close deliveries below commit.following."""
+        self._assign_unknown_group(subscription, topic, partition)
         position = self._position(subscription, topic, partition)
         self.open.make_closed_room(int(self._state.positions.length[position]))
         cursus_deliveries.handle_commit(self._state, position, commit)
 
-    def _adopt_open(self, subscription: int, topic: int, partition: int) -> None:
-        """What streams of an unknown group were given is this group's if it is the only one."""
+    def _assign_unknown_group(self, subscription: int, topic: int, partition: int) -> None:
+        """Assign the deliveries of streams of unknown groups to the topic's only group."""
         key = (subscription, topic, partition)
         unknown = self._positions.get((NULL, topic, partition))
         if unknown is None or self._only_group(topic) != subscription:
@@ -303,7 +303,7 @@ class Groups:
     # -- ends
 
     def finish(self) -> None:
-        """The capture is over: close what is open, in the order of its frames."""
+        """Close all open deliveries, in the order of their frames, and all members."""
         deliveries = self._state.deliveries
         unacked = []
         for (subscription, _, _), position in self._positions.items():

@@ -1,8 +1,8 @@
-"""How a Cursus frame is recognised: four bytes of length, and a body whose first bytes dispatch.
+"""Recognition of Cursus frames: four bytes of length, and a body whose first bytes dispatch.
 
-The length counts the body alone. Frames carry no type, no version and no checksum, so what proves
-them is their content: a known command, bare or behind a topic in an envelope, an answer's first
-word, a batch that fills its frame exactly, or the mark of a compressed body.
+The length counts the body alone. Frames have no type, no version and no checksum, so only their
+content proves them: a known command, bare or after a topic in an envelope, an answer's first word,
+a batch that fills its frame exactly, or the mark of a compressed body.
 """
 
 from typing import Final
@@ -24,10 +24,10 @@ from dissector.protocols.cursus.body_starts import (
 from dissector.protocols.cursus.commands import CUT_VERB, NO_VERB, find_verb, is_blank
 
 LENGTH_BYTES: Final = 4
-BROKER_BODY_LIMIT: Final = 16 << 20  # what brokers and the Go client take since August 2026
+BROKER_BODY_LIMIT: Final = 16 << 20  # largest that brokers and the Go client accept since Aug 2026
 
 
-_WINDOW: Final = 56  # bytes of a body that are enough to judge it
+_WINDOW: Final = 56  # bytes of a body that suffice to judge it
 _SMALLEST_BATCH: Final = 30
 _STAT: Final = 0x73746174
 _SUCC: Final = 0x73756363
@@ -263,11 +263,11 @@ def _judge_literal(
         return 0 if end < body_end else -1
     first = byte(data, literal.at)
     if first != 0xBA and first != 0x00:
-        return -1  # texts are too short to tell
+        return -1  # texts are too short to decide
     stop, level = min(end, literal.stop), max(level, strictness.FIRST)
     judged = _judge_plain(data, literal.at, stop, literal.body_end, direction, level)
-    # A literal that ends before it tells anything is none of a body: compressors begin with a
-    # long one. Bytes of a Pulsar frame's sizes would pass for such a block.
+    # A literal too short to judge is not a body's: compressors begin with a long one. The sizes in
+    # a Pulsar frame's header would pass as such a block.
     return -1 if judged == 0 and (literal.stop <= end or end == body_end) else judged
 
 
@@ -284,7 +284,7 @@ def _judge_body(
     shape = shape_of(data, at, end)
     is_marked = shape in (BodyShape.GZIP, BodyShape.LZ4_FRAME, BodyShape.XERIAL)
     if is_marked and level < strictness.OWN:
-        return 1  # others compress as well, but begin with other literals
+        return 1  # other protocols compress as well, but begin with other literals
     if end - at < 8 and end < body_end and byte(data, at) in (0x1F, 0x04, 0x82):
         return 0
     if direction == TO_CLIENT:
@@ -298,9 +298,9 @@ def _judge_body(
 
 @inlined
 def _judge_empty(data: ByteArray, offset: int, end: int, direction: int, level: int) -> int:
-    """A frame of length 0: a broker's sign of life, but four zero bytes prove nothing.
+    """A frame of length 0: a broker's keepalive, but four zero bytes prove nothing.
 
-    Where the direction is not known it counts when the next frame with a body is a good one.
+    If the direction is unknown, it is valid if the next frame with a body is.
     """
     if level >= strictness.FIRST:
         return -1
@@ -325,12 +325,12 @@ def check_header(
     """Judge the frame at offset; looks at no more than 64 bytes.
 
     Args:
-        end: first offset that is not there; direction: of protocols.columns; max_frame_bytes: of
-            the user or of another protocol; Cursus' own limit counts where it is larger;
+        end: exclusive end of the bytes; direction: of protocols.columns; max_frame_bytes: of the
+            user or of another protocol; Cursus' own limit counts if it is larger;
             is_strict: see `strictness`; ALONE: a batch with a topic, compressed or not.
 
     Returns:
-        The bytes of the whole frame, 0 if more bytes are needed to tell, -1 if it is none.
+        The bytes of the whole frame, 0 if more bytes are needed, -1 if it is none.
     """
     have = end - offset
     if have > 0 and byte(data, offset) > MAX_CURSUS_BODY_BYTES >> 24 and max_frame_bytes < 1 << 28:
@@ -352,7 +352,7 @@ def check_header(
 
 
 def prove_frame(data: ByteArray, offset: int, length: int) -> int:
-    """Whether a whole frame proves itself: 1 by what it says, 0 not. There are no checksums."""
+    """Whether a whole frame's content proves it: 1 or 0. There are no checksums."""
     at = offset + LENGTH_BYTES
     end = offset + length
     shape = shape_of(data, at, end)
@@ -414,5 +414,5 @@ def one_way(data: ByteArray, offset: int, end: int) -> int:
 
 
 def announced_limit(data: ByteArray, offset: int, length: int) -> int:
-    """The largest frame that any broker or client takes, its length field included."""
+    """The largest frame that any broker or client accepts, its length field included."""
     return MAX_CURSUS_BODY_BYTES + LENGTH_BYTES

@@ -1,21 +1,21 @@
-"""Where commits may be hidden: in bytes that are missing, and behind answers that are.
+"""Times by which commits may be hidden: by missing bytes, or behind missing answers.
 
-A member commits on a connection of its own, or on one for each commit, so a hole matters for all
-that its group was given before, on whichever connection.
+A member commits on a connection of its own, or on one for each commit, so a gap affects all earlier
+deliveries to its group, on any connection.
 """
 
 from dissector.limits import MAX_GROUP_MEMBERS, NULL
 
 
 class HiddenCommits:
-    """By group the latest time by which a commit of it may be hidden, in ns."""
+    """The latest time by which a commit may be hidden, by group, in ns."""
 
     def __init__(self) -> None:
         self._by_group: dict[int, int] = {}
         self._of_all = self._of_any = -1
 
     def note(self, group: int, ns: int) -> None:
-        """One may be hidden. group: NULL if it may be that of any."""
+        """Note a commit that may be hidden. group: NULL if it may be any group's."""
         self._of_any = max(self._of_any, ns)
         if group == NULL or (
             len(self._by_group) >= MAX_GROUP_MEMBERS and group not in self._by_group
@@ -25,7 +25,7 @@ class HiddenCommits:
             self._by_group[group] = max(self._by_group.get(group, -1), ns)
 
     def last(self, group: int) -> int:
-        """Until when what was given may be committed, -1 for never. group: NULL if unknown."""
+        """The time up to which a group's (NULL: any) deliveries may be committed, -1 for none."""
         if group == NULL:
             return self._of_any
         return max(self._of_all, self._by_group.get(group, -1))

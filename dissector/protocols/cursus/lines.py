@@ -1,9 +1,9 @@
 """Text commands: the envelope around them, their words, arguments and payloads.
 
 A body is the bare line, or a topic (u16 length) and the line; brokers ignore that topic. A line is
-a word and arguments `name=value` between blanks; what stands behind `message=` or `payload=` is
-taken to the end of the line, blanks and all. A published document has another grammar, arguments
-by position, which no broker understands: it is read where the second word has no `=`.
+a word and arguments `name=value` between blanks; the value of `message=` or `payload=` extends to
+the end of the line, blanks included. A published document has another grammar, arguments by
+position, which no broker understands: it is parsed if the second word has no `=`.
 """
 
 import json
@@ -142,7 +142,7 @@ def _discovery(
 
 
 def _who_and_token(line: bytes) -> dict[bytes, bytes]:
-    """The arguments of AUTH, which stand by name or by position."""
+    """The arguments of AUTH, by name or by position."""
     arguments: dict[bytes, bytes] = {}
     spans = credentials(line)
     for word in list(_WORDS.finditer(line))[1:]:
@@ -158,7 +158,7 @@ def _who_and_token(line: bytes) -> dict[bytes, bytes]:
 
 
 def _with_arguments(command: int, envelope: bytes | None, line: bytes, start: int) -> CommandLine:
-    """The arguments behind the word; start: where the line begins in the body."""
+    """The arguments after the word; start: offset of the line in the body."""
     head, payload = line, None
     for mark in _TO_LINE_END:
         at = line.find(mark)
@@ -189,7 +189,7 @@ def _with_arguments(command: int, envelope: bytes | None, line: bytes, start: in
 
 
 def _commit_list(text: bytes) -> tuple[tuple[int, int], ...] | None:
-    """`P0:11,P1:21` as pairs, also without the letter; None if it is anything else."""
+    """`P0:11,P1:21`, with or without the letter, as pairs; None for any other text."""
     entries = []
     for part in text.split(b","):
         label, is_given, offset = part.partition(b":")
@@ -233,7 +233,7 @@ def shown_field(name: str, value: bytes, redact: bool) -> str:
 
 
 def line_detail(line: CommandLine, redact: bool, is_full: bool = False) -> dict[str, Any]:
-    """What a command says beyond the columns of its frame; is_full: the columns' part, too."""
+    """A command's arguments without a column in frames; is_full: all arguments."""
     detail: dict[str, Any] = {}
     if line.command == commands.UNKNOWN:
         detail["word"] = shown(line.word, redact)
@@ -255,7 +255,7 @@ def line_detail(line: CommandLine, redact: bool, is_full: bool = False) -> dict[
 
 
 def as_json(detail: dict[str, Any]) -> str | None:
-    """The column `detail`; None where there is nothing to say."""
+    """The column `detail`; None if it is empty."""
     if not detail:
         return None
     return _AS_JSON.encode(detail)

@@ -15,7 +15,7 @@ from dissector.protocols.cursus import bodies as cursus_bodies
 from dissector.protocols.cursus.batches import Record, read_record
 from dissector.protocols.cursus.bodies import AllSources, BodyColumns
 
-_ROWS: Final = (1 << 15) + 8  # of one block; a batch of more records makes room for itself
+_ROWS: Final = (1 << 15) + 8  # of one block; a batch of more records grows the columns
 _TEXT_BYTES: Final = 1 << 20
 
 
@@ -45,7 +45,7 @@ class MessageColumns(Bundle):
 
 
 class Filled(NamedTuple):
-    """How far the filling came: next row of the frames, messages and bytes of keys written."""
+    """Progress of filling: next row of the frames, messages and bytes of keys written."""
 
     row: int
     messages: int
@@ -69,7 +69,7 @@ _TEXTLESS: Final = (
 def _fill_frame(
     frames: FrameColumns, row: int, messages: MessageColumns, count: int, index: int, source: int
 ) -> None:
-    """What a message has from its frame."""
+    """Fill the columns that a message has from its frame."""
     messages.connection_id[count] = frames.connection_id[row]
     messages.frame_no[count] = frames.frame_no[row]
     messages.direction[count] = frames.direction[row]
@@ -82,7 +82,7 @@ def _fill_frame(
 
 @inlined
 def _keep(text: ByteArray, used: int, data: ByteArray, at: int, size: int) -> int:
-    """Copy a key behind the others; returns how many bytes there are then."""
+    """Append a key to the others; returns the bytes used."""
     for index in range(size):
         text[used + index] = data[at + index]
     return used + size
@@ -92,7 +92,7 @@ def _keep(text: ByteArray, used: int, data: ByteArray, at: int, size: int) -> in
 def _fill_single(
     frames: FrameColumns, row: int, bodies: BodyColumns, messages: MessageColumns, count: int
 ) -> None:
-    """The message that a text carries."""
+    """Fill the message of a text command."""
     _fill_frame(frames, row, messages, count, NULL, bodies.source[row])
     messages.batch_size[count] = NULL
     messages.producer_name[count] = frames.producer_name[row]
@@ -108,7 +108,7 @@ def _fill_single(
 
 @inlined
 def _fill_record(messages: MessageColumns, count: int, record: Record, is_stored: int) -> None:
-    """What a record says of itself; is_stored: 1 if its offset is a real one."""
+    """Fill the columns from a record; is_stored: 1 if its offset was assigned by a broker."""
     messages.sequence_id[count] = record.seq_num
     messages.entry_id[count] = record.offset if is_stored == 1 else NULL
     messages.payload_bytes[count] = record.payload_bytes
@@ -195,7 +195,7 @@ def fill_messages(
 
 
 class Messages:
-    """Makes the messages of a capture, block after block."""
+    """Writes the messages of a capture, block after block."""
 
     def __init__(self, names: NameTable, properties: bool, payload_sha256: bool) -> None:
         self._names = names
@@ -207,7 +207,7 @@ class Messages:
     def advance(
         self, frames: FrameColumns, first: int, stop: int, sources: AllSources, bodies: BodyColumns
     ) -> list[TableBlock]:
-        """The messages of rows first to stop, whose bodies are read."""
+        """The messages of rows from first to before stop, whose bodies are parsed."""
         blocks: list[TableBlock] = []
         columns = self._names.columns
         if first < stop and not len(self._text):  # few captures hold any
@@ -224,7 +224,7 @@ class Messages:
         return blocks
 
     def _reserve(self, bodies: BodyColumns, row: int) -> None:
-        """Room for a batch that is larger than all before."""
+        """Grow the columns for a batch larger than all before."""
         records = int(bodies.records[row])
         size = int(bodies.end[row]) - int(bodies.at[row])
         if records > self._room.matrix.shape[1]:
@@ -253,7 +253,7 @@ class Messages:
     def _properties(
         self, part: dict[str, Int64Array], at: int, sources: AllSources
     ) -> dict[str, str]:
-        """The event fields of a record, those that say anything."""
+        """The event fields of a record that are not empty."""
         properties: dict[str, str] = {}
         size = int(part["event_type_bytes"][at])
         if size > 0:

@@ -1,4 +1,4 @@
-"""A set of offsets, of what a group was handed of a partition."""
+"""A set of offsets that a group has fetched from a partition."""
 
 from bisect import bisect_right
 
@@ -7,7 +7,7 @@ class Intervals:
     """A set of offsets as intervals that do not touch, in rising order."""
 
     def __init__(self) -> None:
-        self._edges: list[int] = []  # first, behind the last, first, behind the last, ...
+        self._edges: list[int] = []  # first, exclusive end, first, exclusive end, ...
 
     def covered(self, first: int, last: int) -> bool:
         """Whether some offset from first to last is in the set."""
@@ -17,7 +17,7 @@ class Intervals:
         return at < len(self._edges) and self._edges[at] <= last
 
     def add(self, first: int, last: int) -> None:
-        """Put the offsets from first to last in."""
+        """Add the offsets from first to last."""
         edges = self._edges
         stop = last + 1
         if edges and edges[-1] == first:
@@ -35,7 +35,7 @@ class Intervals:
         edges[low:high] = between
 
     def top(self) -> int:
-        """The offset behind the last, 0 for an empty set."""
+        """The offset after the last one, 0 for an empty set."""
         return self._edges[-1] if self._edges else 0
 
     def top_first(self) -> int:
@@ -43,7 +43,7 @@ class Intervals:
         return self._edges[-2] if self._edges else 0
 
     def drop_top(self) -> None:
-        """Take the last interval out."""
+        """Remove the last interval."""
         del self._edges[-2:]
 
     def __len__(self) -> int:

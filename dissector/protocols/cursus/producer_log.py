@@ -1,9 +1,9 @@
-"""Batches that producers sent: how often and when, how far producers and logs have come.
+"""Batches that producers sent: times, numbers of copies, and the progress of producers and logs.
 
-A *series* is what one producer with one epoch sends to one partition. Batches are kept in the order
-in which they were first sent, numbered from 1, up to a bound; the oldest are forgotten. Those of a
-series whose sequence numbers rise form a chain from the newest to the oldest, with longer jumps
-between, so that the batch of any record is found in a few steps.
+A *series* has the batches of one producer with one epoch in one partition. Batches are stored in
+the order in which they were first sent, numbered from 1, up to a bound; then new ones overwrite the
+oldest. Batches of a series with rising sequence numbers form a chain from the newest to the oldest,
+with longer jumps between, so that the batch of any record is found in a few steps.
 """
 
 from typing import Final, NamedTuple
@@ -21,19 +21,19 @@ from dissector.tables import HashTable, Pool
 
 _SMALL: Final = 64
 
-# Indexes into ProducerLogState.counts: how many there ever were.
+# Indexes into ProducerLogState.counts: how many were ever added.
 _BATCHES: Final = 0
 _PROGRESS: Final = 1
 
-_LOG: Final = -2  # no producer's code
+_LOG: Final = -2  # in the place of a producer's code: a partition's log
 
 IN_ORDER: Final = 0
-EPOCH_BACK: Final = 1  # an epoch below the one before
-GAP: Final = 2  # sequence numbers left out where each batch is stored once
+EPOCH_BACK: Final = 1  # an epoch below the previous one
+GAP: Final = 2  # missing sequence numbers although each batch is stored once
 
 
 class BatchKey(NamedTuple):
-    """What makes a batch the same when it is sent again; names as codes."""
+    """Identity of a batch, equal in all its copies; names as codes."""
 
     topic: int
     partition: int
@@ -44,10 +44,10 @@ class BatchKey(NamedTuple):
 
 
 class Order(NamedTuple):
-    """Whether a batch goes on where its producer was.
+    """Whether a batch continues its producer's sequence.
 
     flaw: IN_ORDER, EPOCH_BACK or GAP.
-    epoch, seq_end: where the producer was.
+    epoch, seq_end: the producer's last ones.
     """
 
     flaw: int
@@ -56,7 +56,7 @@ class Order(NamedTuple):
 
 
 class BatchSeries(Records):
-    """batches: how many are kept; newest: number of the last of those that rise, 0 for none."""
+    """batches: how many are stored; newest: number of the head of the chain, 0 for none."""
 
     topic: Int64Array
     partition: Int64Array
@@ -68,7 +68,7 @@ class BatchSeries(Records):
 
 
 class Batches(Records):
-    """copies: how often sent; is_stored: a copy was acknowledged; previous, jump: numbers of
+    """copies: times sent; is_stored: 1 if a copy was acknowledged; previous, jump: numbers of
     earlier batches of the series, 0 for none; depth: position in the chain, from 1.
     """
 
@@ -84,8 +84,8 @@ class Batches(Records):
 
 
 class ProducerProgress(Records):
-    """How far a producer has come in a partition, by epoch and sequence number; or a partition's
-    log (producer _LOG), by the offset that its next record will have, as last seen.
+    """A producer's last epoch and sequence number in a partition; or, for a partition's log
+    (producer _LOG), the offset of its next record, as last seen.
     """
 
     topic: Int64Array
@@ -96,9 +96,9 @@ class ProducerProgress(Records):
 
 
 class ProducerLogState(State):
-    """All that was produced.
+    """State of all producers and logs.
 
-    once: topics that store each batch once.
+    once: topics that store each batch only once.
     counts: see above.
     """
 
@@ -140,7 +140,7 @@ def _jump_of(state: ProducerLogState, number: int) -> int:
 
 @inlined
 def _forget_batch(state: ProducerLogState, at: int) -> None:
-    """Forget the batch of a record, and its series if it was the last of it."""
+    """Remove the batch of a record, and its series if that is empty then."""
     batches = state.batches
     series = batches.series[at]
     tables.remove(state.by_batch, series, batches.seq_start[at], batches.seq_end[at], 0)
@@ -174,7 +174,7 @@ def _begin_series(state: ProducerLogState, batch: BatchKey) -> int:
 
 @inlined
 def _chain(state: ProducerLogState, series: int, number: int, at: int, seq_start: int) -> None:
-    """Put a batch at the head of its series' chain if its sequence numbers go on rising."""
+    """Prepend a batch to its series' chain if its sequence numbers are above the chain's."""
     batches = state.batches
     newest = state.series.newest[series]
     batches.previous[at] = 0
@@ -196,7 +196,7 @@ def _chain(state: ProducerLogState, series: int, number: int, at: int, seq_start
 
 @kernel
 def find_batch(state: ProducerLogState, batch: BatchKey) -> int:
-    """The number of a batch that was sent before, ABSENT if it was not."""
+    """The number of a stored batch, ABSENT if there is none."""
     series = tables.find(state.by_series, batch.topic, batch.partition, batch.producer, batch.epoch)
     if series == tables.ABSENT:
         return tables.ABSENT
@@ -205,7 +205,7 @@ def find_batch(state: ProducerLogState, batch: BatchKey) -> int:
 
 @kernel
 def count_batch(state: ProducerLogState, batch: BatchKey, last_ns: int) -> int:
-    """Count a batch that is sent, complete on the wire at last_ns, and move its producer on.
+    """Count a sent batch, complete on the wire at last_ns, and update its producer's progress.
 
     Returns:
         The number of the batch.
@@ -239,7 +239,7 @@ def count_batch(state: ProducerLogState, batch: BatchKey, last_ns: int) -> int:
 
 @kernel
 def copies_of(state: ProducerLogState, number: int) -> int:
-    """How often a batch was sent, the last time included; NULL if that is forgotten."""
+    """How often a batch was sent, the last time included; NULL if it was overwritten."""
     if not _is_kept(state, number):
         return NULL
     return int(state.batches.copies[_slot(number, len(state.batches.series))])
@@ -247,7 +247,7 @@ def copies_of(state: ProducerLogState, number: int) -> int:
 
 @kernel
 def store_batch(state: ProducerLogState, number: int) -> int:
-    """A copy of a batch was acknowledged: 1 if one was before."""
+    """Mark a batch as acknowledged; returns 1 if it was already."""
     if not _is_kept(state, number):
         return 0
     at = _slot(number, len(state.batches.series))
@@ -260,7 +260,7 @@ def store_batch(state: ProducerLogState, number: int) -> int:
 def published_ns(
     state: ProducerLogState, topic: int, partition: int, producer: int, epoch: int, seq_num: int
 ) -> int:
-    """When the batch that held a record was complete on the wire; NULL if that is not known."""
+    """When the batch of a record was complete on the wire; NULL if unknown."""
     series = tables.find(state.by_series, topic, partition, producer, epoch)
     if series == tables.ABSENT:
         return NULL
@@ -284,13 +284,13 @@ def published_ns(
 
 @kernel
 def is_stored_once(state: ProducerLogState, topic: int, idempotent: int) -> bool:
-    """Whether a batch is stored once, however often it is sent."""
+    """Whether the broker stores a batch only once, however often it is sent."""
     return idempotent == 1 or tables.find(state.once, topic, 0, 0, 0) != tables.ABSENT
 
 
 @kernel
 def order_of(state: ProducerLogState, batch: BatchKey, idempotent: int) -> Order:
-    """Whether a batch that is to be counted goes on where its producer is; copies always do."""
+    """Whether a batch, not counted yet, continues its producer's sequence; copies always do."""
     at = tables.find(state.by_progress, batch.topic, batch.partition, batch.producer, 0)
     if at == tables.ABSENT or find_batch(state, batch) != tables.ABSENT:
         return Order(IN_ORDER, 0, 0)
@@ -307,7 +307,7 @@ def order_of(state: ProducerLogState, batch: BatchKey, idempotent: int) -> Order
 def _advance(
     state: ProducerLogState, topic: int, partition: int, producer: int, epoch: int, reached: int
 ) -> None:
-    """Note how far a producer or a log has come, unless it was further already."""
+    """Update the progress of a producer or a log, if it is an advance."""
     known = state.progress
     at = tables.find(state.by_progress, topic, partition, producer, 0)
     if at == tables.ABSENT:
@@ -329,14 +329,14 @@ def _advance(
 
 @kernel
 def see_log_end(state: ProducerLogState, topic: int, partition: int, following: int) -> None:
-    """A log reaches so far at least."""
+    """Note that the next offset of a log is at least `following`."""
     if following >= 0:
         _advance(state, topic, partition, _LOG, 0, following)
 
 
 @kernel
 def lag_from(state: ProducerLogState, topic: int, partition: int, following: int) -> int:
-    """How many records there are from an offset on; NULL where the end was not seen."""
+    """How many records a log has from an offset on; NULL if its end was not seen."""
     at = tables.find(state.by_progress, topic, partition, _LOG, 0)
     if at == tables.ABSENT:
         return NULL
@@ -344,7 +344,7 @@ def lag_from(state: ProducerLogState, topic: int, partition: int, following: int
 
 
 class ProducerLog:
-    """The state with room for what comes.
+    """The state and its growth.
 
     limit: a power of two.
     key: of hash tables.
@@ -366,7 +366,7 @@ class ProducerLog:
         )
 
     def reserve(self, more: int) -> None:
-        """Room for `more` further batches, producers and logs, or for as many as are kept."""
+        """Reserve room for `more` further batches, producers and logs, up to the limit."""
         state = self.state
         state.grow(
             by_series=tables.reserved(state.by_series, more),
@@ -389,16 +389,16 @@ class ProducerLog:
             state.grow(progress=state.progress.grown(rows))
 
     def _rows_for(self, counter: int, more: int) -> int:
-        """Records for `more` further ones: a power of two, and no more than the limit."""
+        """Number of records with room for `more`: a power of two, not above the limit."""
         rows = int(self.state.counts[counter]) + more
         return min(self._limit, 1 << max(rows - 1, 1).bit_length())
 
     def see_log_end(self, topic: int, partition: int, following: int) -> None:
-        """A log reaches so far at least; makes the room for it."""
+        """As the function `see_log_end`, with room reserved."""
         self._make_progress_room(1)
         see_log_end(self.state, topic, partition, following)
 
     def store_once(self, topic: int) -> None:
-        """A topic stores each batch once, whatever its producers say."""
+        """Note a topic that stores each batch only once, whatever its producers request."""
         self.state.grow(once=tables.reserved(self.state.once, 1))
         tables.put(self.state.once, topic, 0, 0, 0, 0)

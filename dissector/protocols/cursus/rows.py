@@ -1,4 +1,4 @@
-"""Rows of facts on their way to their tables: tuples of integers, gathered and made columns."""
+"""Output rows: tuples of integers, which collect until they become columns of a table."""
 
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -12,14 +12,14 @@ from dissector.schemas import enums
 
 
 class DeliveryRows(Records):
-    """Batches that clients were given, open ones and closed ones; NULL where not known.
+    """Batches sent to clients, open and closed; NULL if unknown.
 
-    The columns of the table come first; texts are codes of the name table;
+    The columns up to closing_row are the table's; texts are codes of the name table.
 
+    entry_id, last_offset: the first and the last offset.
     closing_row: ordinal of the frame or event that closed it.
-    entry_id: the first offset. Behind closing_row: last_offset.
-    ack_ns: of the commit of ack_frame_no.
-    next: the delivery after it at its position, ABSENT.
+    ack_ns: time of the commit in ack_frame_no.
+    next: the next delivery at its position, ABSENT for the last.
     """
 
     connection_id: Int64Array
@@ -52,7 +52,7 @@ DELIVERY_COLUMNS: Final = DeliveryRows._fields[: DeliveryRows._fields.index("clo
 
 
 class AckRows(Records):
-    """Committed offsets; as above."""
+    """Committed offsets; texts and closing_row as in DeliveryRows."""
 
     connection_id: Int64Array
     frame_no: Int64Array
@@ -66,7 +66,7 @@ class AckRows(Records):
 
 
 class ProducerRow(NamedTuple):
-    """One producer on one connection; as above."""
+    """One producer on one connection; texts and closing_row as in DeliveryRows."""
 
     connection_id: int
     topic: int
@@ -78,7 +78,7 @@ class ProducerRow(NamedTuple):
 
 
 class ConsumerRow(NamedTuple):
-    """One member of a group; as above."""
+    """One member of a group; texts and closing_row as in DeliveryRows."""
 
     connection_id: int
     incarnation: int
@@ -119,7 +119,7 @@ _TEXTS: Final = (
 
 
 class ClosedRows:
-    """Rows of facts since the last block. row: ordinal of the frame or event in hand."""
+    """Closed rows since the last block. row: ordinal of the current frame or event."""
 
     def __init__(self, names: NameTable) -> None:
         self._names = names
@@ -127,11 +127,11 @@ class ClosedRows:
         self.row = 0
 
     def add(self, row: Row) -> None:
-        """A row that closed."""
+        """Append a closed row."""
         self._rows[type(row)].append(row)
 
     def drain(self, kind: type[Row]) -> list[TableBlock]:
-        """The block of the rows of a kind, if there are any; there are none then."""
+        """Remove the rows of a kind and return them as a block, if there are any."""
         cells = np.array(self._rows[kind], np.int64).T.copy()
         self._rows[kind] = []
         return self.block(_TABLES[kind], kind._fields, cells)

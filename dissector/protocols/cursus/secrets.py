@@ -60,7 +60,7 @@ def _of_text(body: bytes) -> Iterator[Span]:
     for low, high in credentials(body[start:]):
         yield start + low, start + high
     for match in _BASE64.finditer(body):
-        # What brokers pass on to each other, records that may hold tokens.
+        # Payloads between brokers: records that may contain tokens.
         try:
             inside = binascii.a2b_base64(match[0])
         except binascii.Error:
@@ -78,7 +78,7 @@ def text_spans(body: bytes) -> Iterator[tuple[int, int, bool]]:
     layout = (layout if layout >= 0 else BatchLayout.CURRENT) % batches.LAYOUTS
     head = batches.read_head(data, 0, end, layout)
     if head.records_at < 0:
-        # Cut: what stands before the records is numbers, but for the topic.
+        # Cut: before the records there are only numbers, and the topic.
         start = len(BATCH_MAGIC) + 2
         topic_end = start + int.from_bytes(body[start - 2 : start], "big")
         yield start, min(topic_end, end), True

@@ -1,8 +1,8 @@
-"""What Cursus knows of connections and requests beyond what pairs them, and the steps of a frame.
+"""Cursus' state of connections and requests beside pairing's, and the steps of a frame.
 
 A session is a connection. There is no request id: a broker reads, handles and answers one frame at
-a time, so an answer is that of the oldest request. The rules in `exchanges` decide which step a
-frame takes, and `walk` does for what comes by the ten thousand.
+a time, so an answer belongs to the oldest request. The rules in `exchanges` choose the steps of a
+frame; for frequent frames `walk` does.
 """
 
 from typing import Final, NamedTuple
@@ -33,15 +33,15 @@ UNKNOWN_STREAM: Final = -2  # of a connection's push: its STREAM was not capture
 
 
 class Sessions(Records):
-    """What is known of each connection of pairing.
+    """State of each connection of pairing.
 
     last_...: of the last batch.
-    has_pipelined: two requests waited at once.
-    has_asked: something came from the client.
-    must_authenticate: the broker said so, and the client has not.
+    has_pipelined: two requests were unanswered at once.
+    has_asked: a frame of the client was seen.
+    must_authenticate: the broker requires authentication, and the client has not authenticated.
     has_stored: a batch of it was stored since it last authenticated.
-    group: that its client named, NULL for none, MANY.
-    has_sent: a batch came from the client.
+    group: the group that its client named, NULL for none, MANY for several.
+    has_sent: a batch of the client was seen.
     """
 
     last_topic: Int64Array
@@ -56,13 +56,13 @@ class Sessions(Records):
 
 
 class Requests(Records):
-    """What is known of each pending row of pairing; NULL where not known.
+    """State of each pending row of pairing; NULL if unknown.
 
     acks, idempotent: of a batch.
     batch: its number in `producer_log`, 0 for none.
     committed_partition, following: of a commit of one offset, see BodyColumns.
-    is_passed_on: by a broker.
-    is_begun: 1 once the first of its two frames has come, of a READ_STREAM.
+    is_passed_on: 1 if a broker forwarded it.
+    is_begun: 1 once the first of the two answer frames of a READ_STREAM was seen.
     """
 
     partition: Int64Array
@@ -84,7 +84,7 @@ class SessionState(State):
 
 
 class PassContext(NamedTuple):
-    """A block, and all that its frames change."""
+    """A block of frames, and the state that they change."""
 
     pairing: pairing_state.PassContext
     state: SessionState
@@ -95,12 +95,12 @@ class PassContext(NamedTuple):
 
 
 def new_session_state() -> SessionState:
-    """Nothing, without room: see `reserve`."""
+    """An empty state with no rows: see `reserve`."""
     return SessionState(sessions=Sessions.new(0), requests=Requests.new(0))
 
 
 def reserve(state: SessionState, pairing: PairingState, connections: int, requests: int) -> None:
-    """Make room for so many further connections and requests, in pairing, too."""
+    """Reserve rows for so many further connections and requests, in pairing, too."""
     pairing_state.reserve_connections(pairing, connections)
     pairing_state.reserve_pending(pairing, requests)
     table = tables.reserved(pairing.table, pairing_state.ROW_KEYS * (connections + 1))
@@ -114,7 +114,7 @@ def reserve(state: SessionState, pairing: PairingState, connections: int, reques
 
 
 def open_session(state: SessionState, pairing: PairingState, connection_id: int) -> int:
-    """The session of a connection that has none."""
+    """Open a session for a connection that has none, and return its row."""
     reserve(state, pairing, 1, 1)
     session = pairing_connections.connection_of(pairing, connection_id)
     state.sessions.matrix[session] = 0
@@ -128,13 +128,13 @@ def open_session(state: SessionState, pairing: PairingState, connection_id: int)
 
 @inlined
 def oldest_of(pairing: PairingState, session: int) -> int:
-    """The request that waits longest, ABSENT if none does."""
+    """The oldest unanswered request, ABSENT if there is none."""
     return int(pairing.group_lists.first[pairing.connections.requests[session]])
 
 
 @inlined
 def batch_key(frames: FrameColumns, row: int) -> BatchKey:
-    """Which batch a client's frame holds."""
+    """The key of the batch in a client's frame."""
     return BatchKey(
         frames.topic[row],
         frames.partition[row],
@@ -147,10 +147,10 @@ def batch_key(frames: FrameColumns, row: int) -> BatchKey:
 
 @kernel
 def ask(context: PassContext, session: int, row: int, kind: int, is_passed_on: bool) -> int:
-    """A client's frame asks for something; returns the request, which waits from now on.
+    """Add the request of a client's frame to the unanswered ones, and return its row.
 
     Args:
-        is_passed_on: a broker passes on what counts where its client sent it.
+        is_passed_on: a broker forwards the command, which counts where its client sent it.
     """
     frames, bodies, pairing = context.frames, context.bodies, context.pairing.state
     sessions, requests, pending = context.state.sessions, context.state.requests, pairing.pending
@@ -200,14 +200,14 @@ def ask(context: PassContext, session: int, row: int, kind: int, is_passed_on: b
 
 @kernel
 def set_silent(pairing: PairingState, which: int) -> None:
-    """Its client may not wait for the answer to a request."""
+    """Mark a request whose client may not wait for the answer."""
     if pairing.pending.silence[which] == Expectation.AWAITED:
         pairing.pending.silence[which] = Expectation.MAY_BE_SILENT
 
 
 @kernel
 def is_countable(frames: FrameColumns, row: int) -> bool:
-    """Whether a client's frame says which batch it holds."""
+    """Whether a client's frame identifies its batch: topic, producer and sequence number."""
     is_named = frames.topic[row] != NULL and frames.producer_name[row] != NULL
     return bool(is_named and frames.sequence_id[row] != NULL)
 
@@ -216,7 +216,7 @@ def is_countable(frames: FrameColumns, row: int) -> bool:
 def note_commit(
     context: PassContext, which: int, subscription: int, topic: int, partition: int, following: int
 ) -> None:
-    """A request commits an offset; there must be room for the row."""
+    """Add a row of acks for an offset that a request commits; the row must be reserved."""
     pairing, acks = context.pairing.state, context.deliveries.acks
     at = new_ack(context.deliveries)
     connection = pairing.groups.connection[pairing.pending.group[which]]
@@ -242,7 +242,7 @@ def note_commit(
 def respond(
     context: PassContext, which: int, row: int, outcome: int, error_code: int, error_text: int
 ) -> None:
-    """A frame answers a request, which is a row now.
+    """Answer a request with a frame and write its exchange.
 
     Args:
         error_code, error_text: codes of names.
@@ -259,7 +259,7 @@ def respond(
 def respond_unasked(
     context: PassContext, session: int, row: int, kind: int, error_code: int, error_text: int
 ) -> None:
-    """A frame answers a request that was not captured."""
+    """Write the exchange of an answer whose request was not captured."""
     frames, pending = context.frames, context.pairing.state.pending
     which = pairing_pending.keep_unmatched(context.pairing, row, session, NULL)
     highest = frames.highest_sequence_id[row]
@@ -273,7 +273,7 @@ def respond_unasked(
 
 @kernel
 def store(context: PassContext, which: int) -> bool:
-    """A batch was acknowledged; False if it was stored already and is stored once."""
+    """Mark an acknowledged batch as stored; False if it was already and is stored only once."""
     requests, log = context.state.requests, context.producer_log
     was_stored = cursus_producer_log.store_batch(log, requests.batch[which]) == 1
     topic = context.pairing.state.pending.topic[which]
@@ -283,7 +283,7 @@ def store(context: PassContext, which: int) -> bool:
 
 @kernel
 def inherit(context: PassContext, which: int, row: int) -> None:
-    """Name what an answer does not say of itself as its request does."""
+    """Copy names that an answer lacks from its request."""
     frames, asked = context.frames, context.pairing.state.pending
     consumer_name = context.state.requests.consumer_name[which]
     is_named = False
@@ -305,10 +305,10 @@ def inherit(context: PassContext, which: int, row: int) -> None:
 
 @kernel
 def new_delivery(context: PassContext, row: int, asked: int) -> int:
-    """The delivery of a broker's batch, which is in no list yet.
+    """Allocate the delivery of a broker's batch, in no list yet, and return its row.
 
     Args:
-        asked: the request that it answers, ABSENT if that is not known.
+        asked: the request that it answers, ABSENT if unknown.
     """
     frames, bodies, state = context.frames, context.bodies, context.deliveries
     deliveries = state.deliveries
@@ -320,7 +320,7 @@ def new_delivery(context: PassContext, row: int, asked: int) -> int:
     count = records if records != NULL else max(frames.message_count[row], 0)
     first, last = bodies.first_offset[row], bodies.last_offset[row]
     if last == NULL and first != NULL:
-        last = total(first, count - 1)  # cut: the offsets of the rest are not there
+        last = total(first, count - 1)  # cut: the later records' offsets are missing
     deliveries.connection_id[which] = frames.connection_id[row]
     deliveries.frame_no[which] = frames.frame_no[row]
     deliveries.ts[which] = ts

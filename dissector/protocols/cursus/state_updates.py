@@ -1,4 +1,4 @@
-"""What requests and answers do: to logs, to groups, to transactions and to their session."""
+"""Updates by requests and answers: of logs, groups, transactions and their session."""
 
 from collections import OrderedDict
 from typing import Final
@@ -45,11 +45,11 @@ _REASSIGNING_CLOSES: Final = frozenset((b"replaced", b"removed", b"timeout"))
 
 
 class StateUpdates:
-    """State of one capture that is not of one connection. negotiated: by session."""
+    """State of one capture beyond single connections. negotiated: by session."""
 
     def __init__(
         self,
-        gathered: ClosedRows,
+        closed_rows: ClosedRows,
         codes: NameCodes,
         notices: NoticeLog,
         pairing: PairingState,
@@ -57,34 +57,36 @@ class StateUpdates:
         key: int,
     ) -> None:
         """key: of hash tables."""
-        self._out = gathered
+        self._out = closed_rows
         self._codes = codes
         self._notices = notices
         self._state = pairing
         self._own = own
-        self.groups = Groups(gathered, key)
+        self.groups = Groups(closed_rows, key)
         self._producer_log = ProducerLog(key=key)
         self._producers: dict[int, dict[tuple[int, int], int]] = {}  # epochs, by session
         self._staged: OrderedDict[bytes, list[tuple[int, int, int, int]]] = OrderedDict()
         self.negotiated: dict[int, ConnectionFacts] = {}
 
     def memories(self) -> list[State]:
-        """The states of what was produced, and of deliveries."""
+        """The states of producers and of deliveries."""
         return [self._producer_log.state, self.groups.open.state]
 
-    def begin(self, run: pairing_state.PassContext, bodies: BodyColumns, rows: int) -> PassContext:
-        """Take up a block, with room for all that so many rows could add."""
+    def begin(
+        self, pairing: pairing_state.PassContext, bodies: BodyColumns, rows: int
+    ) -> PassContext:
+        """Begin a block; reserve room for everything that its rows can add."""
         self._producer_log.reserve(rows)
         self.groups.open.reserve(rows)
         log, deliveries = self._producer_log.state, self.groups.open.state
-        parts = PassContext(run, self._own, log, deliveries, run.frames, bodies)
-        self._context = prepacked(parts)
+        context = PassContext(pairing, self._own, log, deliveries, pairing.frames, bodies)
+        self._context = prepacked(context)
         return self._context
 
     # -- requests
 
     def note_order(self, session: int, row: int) -> None:
-        """A batch, or a text with a message, goes to a log: is it what its producer sends next?"""
+        """Note whether a batch, or a text with a message, continues its producer's sequence."""
         frames = self._context.frames
         topic, name = int(frames.topic[row]), int(frames.producer_name[row])
         if topic == NULL or name == NULL:
@@ -107,8 +109,8 @@ class StateUpdates:
         elif order.flaw == GAP:
             self._note("sequence_gap", row, int(frames.sequence_id[row]), order.seq_end)
 
-    def asked(self, which: int, row: int, line: CommandLine | None) -> None:
-        """A client's request came; it is not known yet whether it will be answered."""
+    def handle_request(self, which: int, row: int, line: CommandLine | None) -> None:
+        """Apply a client's request, before its answer."""
         pending = self._state.pending
         command, topic = int(pending.request_command[which]), int(pending.topic[which])
         subscription = int(pending.subscription[which])
@@ -133,7 +135,7 @@ class StateUpdates:
     def _committed_offsets(
         self, which: int, line: CommandLine | None
     ) -> tuple[tuple[int, int], ...]:
-        """Partitions and next offsets that a commit names. line: of one that names several."""
+        """Partitions and next offsets in a commit. line: of a commit of several offsets."""
         requests = self._own.requests
         following = int(requests.following[which])
         if following != NULL:
@@ -155,8 +157,8 @@ class StateUpdates:
         kind, frames = NOTICE_NUMBER[code], self._context.frames
         self._notices.add([notice_at(kind, frames, row, value, value2)])
 
-    def session_over(self, connection: int, session: int, is_capture_over: bool) -> None:
-        """A session is over, and with it the producers that were seen on it."""
+    def close_session(self, connection: int, session: int, is_capture_over: bool) -> None:
+        """Close a session and write the rows of its producers."""
         self.negotiated.pop(session, None)
         closed_by = BY_CAPTURE_END if is_capture_over else BY_CONNECTION
         for (topic, name), epoch in self._producers.pop(session, {}).items():
@@ -167,17 +169,17 @@ class StateUpdates:
 
     # -- answers
 
-    def answered(
+    def handle_answer(
         self, which: int, row: int, line: CommandLine | None, answer: Answer | None, is_good: bool
     ) -> bool:
-        """A request was answered; False if what it was to store was there already."""
+        """Apply the answer to a request; False if the broker had stored its batch already."""
         frames, pending = self._context.frames, self._state.pending
         requests = self._own.requests
         command = int(pending.request_command[which])
         if requests.is_passed_on[which] == 1:
             return True
         if frames.command[row] == BATCH:
-            self.delivered(which, row, command == _STREAM)
+            self.add_delivery(which, row, command == _STREAM)
             return True
         if answer is not None and answer.is_error:
             self._refused(which, answer)
@@ -208,7 +210,7 @@ class StateUpdates:
         return True
 
     def _text_answered(self, which: int, line: CommandLine) -> None:
-        """A broker took offsets of a transaction, ended one, or made a topic."""
+        """Apply an accepted SEND_OFFSETS_TO_TXN, END_TXN or CREATE."""
         pending = self._state.pending
         command = int(pending.request_command[which])
         topic, subscription = int(pending.topic[which]), int(pending.subscription[which])
@@ -256,12 +258,12 @@ class StateUpdates:
         commit = Commit(following, frame_no, ns, self._out.row)
         self.groups.commit(subscription, topic, partition, commit)
 
-    def delivered(self, asked: int, row: int, is_push: bool) -> None:
-        """A client was given a batch. asked: the request behind it, negative if not known."""
+    def add_delivery(self, asked: int, row: int, is_push: bool) -> None:
+        """Add the delivery of a batch. asked: the request that it answers, negative if unknown."""
         self.groups.deliver(int(cursus_sessions.new_delivery(self._context, row, asked)), is_push)
 
     def read_session(self, session: int, which: int, row: int, answer: Answer) -> None:
-        """What an answer says of its session: versions, and whether it is authenticated."""
+        """Update the session by an answer: negotiated versions and authentication."""
         sessions = self._own.sessions
         command = int(self._state.pending.request_command[which])
         if command == _AUTH and not answer.is_error:
@@ -288,9 +290,9 @@ class StateUpdates:
         self.negotiated[session] = ConnectionFacts(protocol_version=version, feature_flags=features)
 
     def _see_log_end(self, which: int, answer: Answer) -> None:
-        """Where a log ends after a publish: behind the last offset that the answer says.
+        """Note the end of a log after a publish: the offset after the last one in the answer.
 
-        The answer to a text PUBLISH holds the log's end, unless the broker is one of a cluster.
+        The answer to a text PUBLISH has the log's end itself, unless the broker is in a cluster.
         """
         pending = self._state.pending
         command, partition = (
@@ -308,7 +310,7 @@ class StateUpdates:
             self._producer_log.see_log_end(topic, partition, following)
 
     def stream_control(self, stream: int, answer: Answer | None) -> None:
-        """The broker ends a stream: for some reasons because its partition goes to another."""
+        """Apply the end of a stream by the broker; some reasons mean a reassigned partition."""
         subscription = int(self._state.pending.subscription[stream])
         if answer is None or subscription == NULL:
             return
@@ -316,7 +318,7 @@ class StateUpdates:
             self.groups.reassigned(subscription)
 
     def finish(self) -> None:
-        """The capture is over."""
+        """Close the groups at the end of the capture and note deliveries closed at the limit."""
         self.groups.finish()
         if self.groups.given_up:
             self._notices.note("deliveries_limit", value=self.groups.given_up)

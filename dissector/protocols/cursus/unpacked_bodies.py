@@ -1,4 +1,4 @@
-"""A block's bodies as they can be read: found, uncompressed, and taken out of what wraps them."""
+"""A block's bodies, uncompressed and unwrapped from lines that contain a batch."""
 
 from typing import Final
 
@@ -24,7 +24,7 @@ from dissector.protocols.cursus.lines import CommandLine, read_line
 from dissector.protocols.interface import FrameBlock
 from dissector.tables import new_hash_table, remove, reserved
 
-OPENED_BYTES: Final = 32 << 20  # uncompressed at once; then the frames so far are read first
+OPENED_BYTES: Final = 32 << 20  # uncompressed at once; beyond it the frames so far are parsed first
 MARKED: Final = (BodyShape.GZIP, BodyShape.LZ4_FRAME, BodyShape.XERIAL)
 _WRAPPING_WORD: Final = b"INTERNAL_BATCH"
 
@@ -33,8 +33,8 @@ class BodyUnpacker:
     """Opens the bodies of one capture, block after block.
 
     bodies: of the rows of the block being read.
-    opened: the bodies that do not lie in the block's sources as they are.
-    wrapped: lines that carry a batch, by row, whose bodies are the batches.
+    opened: uncompressed and unwrapped bodies, which the block's sources do not have.
+    wrapped: lines that contain a batch, by row; the row's body is the batch.
     """
 
     def __init__(self, names: NameTable, protocol: int) -> None:
@@ -47,17 +47,17 @@ class BodyUnpacker:
         self.wrapped: dict[int, CommandLine] = {}
 
     def begin(self, rows: int, connections: int) -> None:
-        """Make room for a block's rows, and for the layouts of so many more connections."""
+        """Reserve room for a block's rows, and for the layouts of so many more connections."""
         if self.bodies.matrix.shape[1] < rows:
             self.bodies = BodyColumns.new(rows, NULL)
         self._layouts = reserved(self._layouts, connections)
 
     def forget(self, connection: int) -> None:
-        """A connection is over."""
+        """Remove the layout of an ended connection."""
         remove(self._layouts, connection, 0, 0, 0)
 
     def read_batches(self, block: FrameBlock, first: int, stop: int) -> int:
-        """Find, open and read the bodies of rows from `first` on; returns where it stopped."""
+        """Locate, uncompress and parse the bodies of rows from `first` on; returns the next row."""
         self.wrapped = {}
         self.opened = np.zeros(1, np.uint8)
         find_bodies(block.frames, first, stop, self._protocol, block.sources, self.bodies)
@@ -121,9 +121,9 @@ class BodyUnpacker:
         return len(plain)
 
     def _open_unmarked(self, block: FrameBlock, first: int, stop: int) -> int:
-        """Open what has no mark: bare snappy blocks, and batches inside of lines.
+        """Unpack bodies without a mark: bare snappy blocks, and batches within lines.
 
-        A client's body that is nothing else may be a snappy block.
+        A client's body of no other shape may be a snappy block.
         """
         parts: list[bytes] = []
         used = size = len(self.opened)
@@ -175,7 +175,7 @@ class BodyUnpacker:
         return added
 
     def _unwrap(self, block: FrameBlock, row: int, parts: list[bytes], used: int) -> int:
-        """Take the batch out of a line that carries one; returns its size."""
+        """Unwrap the batch of a line that contains one; returns its size."""
         at = int(self.bodies.at[row])
         data = block.sources[int(block.frames.source[row])]
         if _WRAPPING_WORD not in data[at : at + 300].tobytes().upper():

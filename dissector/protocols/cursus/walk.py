@@ -1,7 +1,7 @@
-"""Frames that come by the ten thousand: batches, pushes of streams, commits, their answers.
+"""The fast path of frequent frames: batches, pushes of streams, commits, their answers.
 
-Each takes the steps that the rules in `exchanges` would let it take; `walk` stops at the first
-frame that is anything else.
+Each frame takes the same steps as by the rules in `exchanges`, which handle any other frame: `walk`
+stops there.
 """
 
 from dissector.codecs.wrapping import total
@@ -15,7 +15,7 @@ from dissector.protocols.cursus.deliveries import (
     MANY,
     Commit,
     extend_fetched,
-    goes_on,
+    extends_top,
     handle_commit,
     has_ack_room,
     has_commit_room,
@@ -113,7 +113,7 @@ def _push(context: PassContext, session: int, row: int, ordinal: int) -> bool:
     topic, partition = context.frames.topic[row], context.frames.partition[row]
     position = find(state.by_position, subscription, topic, partition, 0)
     first, last = bodies.first_offset[row], bodies.last_offset[row]
-    if position == ABSENT or not goes_on(
+    if position == ABSENT or not extends_top(
         state, position, first, last, context.frames.last_ts_ns[row]
     ):
         return False
@@ -159,9 +159,9 @@ def _step(context: PassContext, session: int, row: int, ordinal: int) -> bool:
 
 @kernel
 def walk(context: PassContext, row: int, stop: int, protocol: int, base: int) -> int:
-    """Do the frames of a protocol from `row` on, up to the first that is for the rules.
+    """Handle the frames of a protocol from `row` on, up to the first one for the slow path.
 
-    Of that one, which is a frame or an event, only the time has begun.
+    For that one, a frame or an event, only `begin_row` has run.
 
     Args:
         base: ordinal of row 0.

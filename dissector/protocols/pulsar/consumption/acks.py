@@ -1,4 +1,4 @@
-"""ACK, REDELIVER and NEGATIVE_ACK: a row of acks for each id, and what it does to its delivery."""
+"""ACK, REDELIVER and NEGATIVE_ACK: write a row of acks for each id and update its delivery."""
 
 from typing import Final
 
@@ -32,12 +32,12 @@ _NEGATIVE_DURATION: Final = NOTICE_NUMBER["negative_duration"]
 
 @inlined
 def _add_ack_row(
-    state: ConsumptionState, block: PassContext, frame: int, action: int, index: int
+    state: ConsumptionState, context: PassContext, frame: int, action: int, index: int
 ) -> None:
-    """One row; index: row of the id, or ABSENT for a frame without ids."""
-    frames = block.frames
-    ids = block.ids
-    acks = block.out.acks
+    """Write a row of acks. index: row of the id, or ABSENT for a frame without ids."""
+    frames = context.frames
+    ids = context.ids
+    acks = context.out.acks
     row = state.counters[consumption_state.OUT_ACKS]
     state.counters[consumption_state.OUT_ACKS] = row + 1
     acks.matrix[:, row] = NULL
@@ -68,7 +68,7 @@ def _add_ack_row(
         acks.ack_set_count[row] = count
         if count > 0:
             bits = batch_size if batch_size > 0 else NULL
-            acks.remaining_in_batch[row] = bitsets.bits_left(block.words, at, count, bits)
+            acks.remaining_in_batch[row] = bitsets.bits_left(context.words, at, count, bits)
 
 
 @inlined
@@ -85,14 +85,13 @@ def _find_open(state: ConsumptionState, group: int, guess: int, ledger: int, ent
 
 @kernel
 def _find_elsewhere(state: ConsumptionState, consumer: int, ledger: int, entry: int) -> int:
-    """The open delivery that an id of a consumer means and that its group does not have."""
+    """The open delivery that an id of a consumer names outside its group's pages, or ABSENT."""
     local = state.consumers.local[consumer]
     if local != ABSENT:
         return _find_open(state, local, ABSENT, ledger, entry)
     if has_identity(state, consumer, ledger, entry):
         return ABSENT
-    # Ids that are all alike: one more of the consumer's messages is acked, the oldest stands for
-    # it.
+    # All ids are equal (0:0): an ack of one counts for the consumer's oldest open delivery.
     oldest = state.consumers.first[consumer]
     deliveries = state.deliveries
     if (
@@ -107,21 +106,21 @@ def _find_elsewhere(state: ConsumptionState, consumer: int, ledger: int, entry: 
 
 
 @inlined
-def _find_meant(state: ConsumptionState, consumer: int, ledger: int, entry: int) -> int:
-    """The open delivery that an id of a consumer's frame means, whoever got it; else ABSENT."""
+def _find_named(state: ConsumptionState, consumer: int, ledger: int, entry: int) -> int:
+    """The open delivery that an id in a consumer's frame names, to any consumer; else ABSENT."""
     guess = state.consumers.page[consumer]
     delivery = _find_open(state, state.consumers.group[consumer], guess, ledger, entry)
     return _find_elsewhere(state, consumer, ledger, entry) if delivery == ABSENT else delivery
 
 
 @kernel
-def _begin_left(state: ConsumptionState, delivery: int, bits: int) -> int:
-    """Lay out the bits left of a delivery, all that came with it; returns words, ABSENT if none."""
+def _allocate_left(state: ConsumptionState, delivery: int, bits: int) -> int:
+    """Allocate the bits left of a delivery and set all; returns their words, ABSENT if no room."""
     deliveries = state.deliveries
     set_words = max(deliveries.set_words[delivery], 0)
     count = bitsets.words_for(bits)
     if set_words > 0:
-        # So much room was kept with the ack_set.
+        # `_store_ack_set` reserved this many words.
         count = min(count, max(set_words, bitsets.words_for(deliveries.messages[delivery])))
     if count > MAX_BATCH_WORDS:
         return ABSENT
@@ -142,16 +141,16 @@ def _begin_left(state: ConsumptionState, delivery: int, bits: int) -> int:
 
 
 @kernel
-def _narrow(
-    state: ConsumptionState, block: PassContext, delivery: int, index: int, claim: int
+def _and_ack_set(
+    state: ConsumptionState, context: PassContext, delivery: int, index: int, claim: int
 ) -> int:
-    """Take an ack_set over into what is left of a batch: bits that stay 1 in both.
+    """AND an ack_set into the bits left of a batch.
 
-    A client names in each ack the messages that it leaves, and may name some that an earlier ack
-    took: only AND counts right. claim: keeps the bits, if not ABSENT. Returns the messages left,
-    ABSENT where they cannot be kept.
+    Each ack_set has the messages that it leaves unacknowledged, possibly some that an earlier ack
+    acknowledged: only AND counts right. claim: also stores the bits, if not ABSENT. Returns the
+    messages left, ABSENT if there is no room for the bits.
     """
-    ids = block.ids
+    ids = context.ids
     deliveries = state.deliveries
     asked = ids.ack_set_count[index]
     bits = deliveries.messages[delivery]
@@ -161,23 +160,23 @@ def _narrow(
         bits = 64 * asked
     count = deliveries.left_words[delivery]
     if count == 0:
-        count = _begin_left(state, delivery, bits)
+        count = _allocate_left(state, delivery, bits)
         if count == ABSENT:
             return ABSENT
     base = bitsets.words_at(deliveries.word_block[delivery]) + max(
         deliveries.set_words[delivery], 0
     )
-    kept = base + count  # of what is decided
+    target = base + count  # bits that no decided ACK acknowledged
     if claim != ABSENT:
         state.claims.word_block[claim] = bitsets.allocate_words(state, count)
         if state.claims.word_block[claim] == ABSENT:
             return ABSENT
-        kept = bitsets.words_at(state.claims.word_block[claim])
+        target = bitsets.words_at(state.claims.word_block[claim])
     left = 0
     for word_index in range(count):
-        word = bitsets.masked_word(block.words, ids.ack_set_at[index], asked, word_index, bits)
-        named = word if claim != ABSENT else int(word) & int(state.words[kept + word_index])
-        state.words[kept + word_index] = named
+        word = bitsets.masked_word(context.words, ids.ack_set_at[index], asked, word_index, bits)
+        named = word if claim != ABSENT else int(word) & int(state.words[target + word_index])
+        state.words[target + word_index] = named
         word = int(word) & int(state.words[base + word_index])
         state.words[base + word_index] = word
         left += bitsets.popcount(word)
@@ -185,14 +184,14 @@ def _narrow(
 
 
 @kernel
-def _ack_part(
-    state: ConsumptionState, block: PassContext, row: int, delivery: int, index: int, claim: int
+def _apply_ack_set(
+    state: ConsumptionState, context: PassContext, row: int, delivery: int, index: int, claim: int
 ) -> bool:
-    """Take an ack_set; returns whether nothing is left. Without room the delivery ends."""
+    """Apply an ack_set; returns whether nothing is left. Without room the delivery ends."""
     deliveries = state.deliveries
-    left = _narrow(state, block, delivery, index, claim)
+    left = _and_ack_set(state, context, delivery, index, claim)
     if left == ABSENT:
-        end_delivery(state, block, row, delivery, UNRESOLVED_AT_LIMIT)
+        end_delivery(state, context, row, delivery, UNRESOLVED_AT_LIMIT)
         return False
     if left == 0 or deliveries.is_claimed[delivery] == 1:
         return True
@@ -205,8 +204,8 @@ def _ack_part(
 
 
 @kernel
-def _is_over(state: ConsumptionState, delivery: int) -> bool:
-    """Whether ACKs of parts that count leave nothing of a delivery."""
+def _has_nothing_left(state: ConsumptionState, delivery: int) -> bool:
+    """Whether the decided ACKs with ack_sets leave no message of a delivery."""
     count = state.deliveries.left_words[delivery]
     base = bitsets.words_at(state.deliveries.word_block[delivery])
     base += max(state.deliveries.set_words[delivery], 0) + count
@@ -219,7 +218,7 @@ def _is_over(state: ConsumptionState, delivery: int) -> bool:
 @inlined
 def _ack_delivery(
     state: ConsumptionState,
-    block: PassContext,
+    context: PassContext,
     row: int,
     delivery: int,
     index: int,
@@ -227,57 +226,57 @@ def _ack_delivery(
 ) -> None:
     """Acknowledge, or discard, the messages of a delivery that an id names.
 
-    index: row of the id, ABSENT if it is that of a later delivery; transaction: packed, or ABSENT.
+    index: row of the id, ABSENT if that is a later delivery's; transaction: packed, or ABSENT.
     """
-    frames = block.frames
+    frames = context.frames
     deliveries = state.deliveries
     is_later = claims.is_decided_later(frames, row)
     is_discarded = frames.validation_error[row] != NULL
-    is_part = index != ABSENT and not is_discarded and block.ids.ack_set_count[index] > 0
+    is_part = index != ABSENT and not is_discarded and context.ids.ack_set_count[index] > 0
     is_waiting = deliveries.is_claimed[delivery] == 1
     claim = ABSENT
     if is_later and (is_waiting or not is_discarded):
         claim = claims.add_claim(state, frames, row, delivery, transaction)
         if claim == ABSENT:
-            end_delivery(state, block, row, delivery, UNRESOLVED_AT_LIMIT)
+            end_delivery(state, context, row, delivery, UNRESOLVED_AT_LIMIT)
             return
     is_over = not is_later
     if is_part:
-        if not _ack_part(state, block, row, delivery, index, claim):
+        if not _apply_ack_set(state, context, row, delivery, index, claim):
             return
-        is_over = is_over and _is_over(state, delivery)
+        is_over = is_over and _has_nothing_left(state, delivery)
     if is_waiting:
         if is_over:
-            end_delivery(state, block, row, delivery, ACKED)
+            end_delivery(state, context, row, delivery, ACKED)
         return
     deliveries.ack_frame_no[delivery] = frames.frame_no[row]
     if is_discarded:
-        end_delivery(state, block, row, delivery, DISCARDED)
+        end_delivery(state, context, row, delivery, DISCARDED)
         return
     cell = cell_of(state, delivery)
     elapsed = frames.first_ts_ns[row] - deliveries.last_ns[delivery]
     if elapsed < 0:
-        note_frame(block.out.notices, _NEGATIVE_DURATION, block.frames, row, NULL, NULL)
+        note_frame(context.out.notices, _NEGATIVE_DURATION, context.frames, row, NULL, NULL)
     elif cell != ABSENT:
         deliveries.ack_latency_ns[delivery] = elapsed
     if is_over:
-        end_delivery(state, block, row, delivery, ACKED)
+        end_delivery(state, context, row, delivery, ACKED)
     else:
         claims.set_aside(state, delivery)
 
 
 @inlined
 def _is_after(state: ConsumptionState, delivery: int, ledger: int, entry: int) -> bool:
-    """Whether a delivery lies behind an id."""
+    """Whether a delivery's id is greater than the given one."""
     mine = state.deliveries.ledger[delivery]
     return bool(mine > ledger or (mine == ledger and state.deliveries.entry[delivery] > entry))
 
 
 @inlined
 def _is_cumulative(state: ConsumptionState, frames: FrameColumns, row: int, consumer: int) -> bool:
-    """Whether an ACK acknowledges all up to its id.
+    """Whether an ACK acknowledges everything up to its id.
 
-    Pulsar: brokers ignore a cumulative one on shared subscriptions, and with more than one id.
+    Pulsar: brokers ignore a cumulative ACK on shared subscriptions, and one with several ids.
     """
     return bool(
         frames.ack_type[row] == CUMULATIVE
@@ -288,10 +287,10 @@ def _is_cumulative(state: ConsumptionState, frames: FrameColumns, row: int, cons
 
 @inlined
 def _asks_for_all(state: ConsumptionState, frames: FrameColumns, row: int, consumer: int) -> bool:
-    """Whether a REDELIVER means all that its consumer holds.
+    """Whether a REDELIVER asks for all open deliveries of its consumer.
 
-    Pulsar: without ids all; on subscriptions with one active consumer a list means all as well. A
-    NEGATIVE_ACK means what it names.
+    Pulsar: one without ids does; on subscriptions with one active consumer one with ids does, too.
+    A NEGATIVE_ACK asks for the ids in it alone.
     """
     if frames.command[row] == NEGATIVE_ACK:
         return False
@@ -300,9 +299,9 @@ def _asks_for_all(state: ConsumptionState, frames: FrameColumns, row: int, consu
 
 
 @kernel
-def most_ended(state: ConsumptionState, block: PassContext, row: int, consumer: int) -> int:
-    """How many deliveries of its consumer an ACK or REDELIVER ends at most, by no list of ids."""
-    frames = block.frames
+def max_ended(state: ConsumptionState, context: PassContext, row: int, consumer: int) -> int:
+    """Upper bound of the deliveries that an ACK or REDELIVER ends beyond its list of ids."""
+    frames = context.frames
     waiting = state.consumers.length[consumer]
     if frames.command[row] in (REDELIVER, NEGATIVE_ACK):
         return int(waiting) if _asks_for_all(state, frames, row, consumer) else 0
@@ -311,7 +310,7 @@ def most_ended(state: ConsumptionState, block: PassContext, row: int, consumer: 
     if state.consumers.is_ascending[consumer] == 0:
         return int(waiting)
     first = frames.first_id[row]
-    ledger, entry = block.ids.ledger_id[first], block.ids.entry_id[first]
+    ledger, entry = context.ids.ledger_id[first], context.ids.entry_id[first]
     delivery = state.consumers.first[consumer]
     for count in range(waiting):
         state.counters[consumption_state.LOOKED_AT] += 1
@@ -324,7 +323,7 @@ def most_ended(state: ConsumptionState, block: PassContext, row: int, consumer: 
 @kernel
 def _ack_up_to(
     state: ConsumptionState,
-    block: PassContext,
+    context: PassContext,
     row: int,
     consumer: int,
     index: int,
@@ -332,10 +331,10 @@ def _ack_up_to(
 ) -> None:
     """Apply a cumulative ACK: all open deliveries of the consumer up to its id."""
     deliveries = state.deliveries
-    ledger = block.ids.ledger_id[index]
-    entry = block.ids.entry_id[index]
+    ledger = context.ids.ledger_id[index]
+    entry = context.ids.entry_id[index]
     if state.consumers.claimed[consumer] > 0:
-        claims.add_reach(state, block, row, consumer, transaction)
+        claims.add_reach(state, context, row, consumer, transaction)
     delivery = state.consumers.first[consumer]
     for _ in range(state.consumers.length[consumer]):
         state.counters[consumption_state.LOOKED_AT] += 1
@@ -351,28 +350,28 @@ def _ack_up_to(
                 return
         else:
             its_index = index if is_last else ABSENT
-            _ack_delivery(state, block, row, delivery, its_index, transaction)
+            _ack_delivery(state, context, row, delivery, its_index, transaction)
         delivery = following
-    # What is set aside is in no list of its consumer; of its own entry the ACK may leave a part.
-    delivery = _find_meant(state, consumer, ledger, entry)
+    # Deliveries set aside are not in the consumer's list; the ACK may leave part of its entry.
+    delivery = _find_named(state, consumer, ledger, entry)
     if (
         delivery != ABSENT
         and deliveries.consumer[delivery] == consumer
         and deliveries.is_claimed[delivery] == 1
-        and deliveries.ack_frame_no[delivery] != block.frames.frame_no[row]
+        and deliveries.ack_frame_no[delivery] != context.frames.frame_no[row]
     ):
-        _ack_delivery(state, block, row, delivery, index, transaction)
+        _ack_delivery(state, context, row, delivery, index, transaction)
 
 
 @inlined
-def handle_ack(state: ConsumptionState, block: PassContext, row: int) -> None:
-    """ACK: its ids are rows, and the deliveries that they mean end or shrink."""
-    frames = block.frames
-    ids = block.ids
+def handle_ack(state: ConsumptionState, context: PassContext, row: int) -> None:
+    """ACK: write a row for each id; apply the ids to the deliveries that they name."""
+    frames = context.frames
+    ids = context.ids
     first = frames.first_id[row]
     count = max(frames.id_count[row], 0)
     for index in range(first, first + count):
-        _add_ack_row(state, block, row, ACTION_ACK, index)
+        _add_ack_row(state, context, row, ACTION_ACK, index)
     consumer = find_consumer(state, frames.connection_id[row], frames.consumer_id[row])
     if consumer == ABSENT:
         return
@@ -382,41 +381,40 @@ def handle_ack(state: ConsumptionState, block: PassContext, row: int) -> None:
         transaction = transaction_of(state, frames.txn_most_bits[row], frames.txn_least_bits[row])
     if frames.ack_type[row] != CUMULATIVE:
         for index in range(first, first + count):
-            delivery = _find_meant(state, consumer, ids.ledger_id[index], ids.entry_id[index])
+            delivery = _find_named(state, consumer, ids.ledger_id[index], ids.entry_id[index])
             if delivery != ABSENT:
-                _ack_delivery(state, block, row, delivery, index, transaction)
+                _ack_delivery(state, context, row, delivery, index, transaction)
     elif _is_cumulative(state, frames, row, consumer):
-        _ack_up_to(state, block, row, consumer, first, transaction)
+        _ack_up_to(state, context, row, consumer, first, transaction)
 
 
 @kernel
-def handle_redeliver(state: ConsumptionState, block: PassContext, row: int) -> None:
-    """REDELIVER_UNACKNOWLEDGED_MESSAGES, NEGATIVE_ACK: those named, or all of the consumer, will
-    come again."""
-    frames = block.frames
-    ids = block.ids
+def handle_redeliver(state: ConsumptionState, context: PassContext, row: int) -> None:
+    """REDELIVER_UNACKNOWLEDGED_MESSAGES, NEGATIVE_ACK: end the deliveries they name, or all."""
+    frames = context.frames
+    ids = context.ids
     first = frames.first_id[row]
     count = max(frames.id_count[row], 0)
     is_nack = frames.command[row] == NEGATIVE_ACK
     action = ACTION_NACK if is_nack else ACTION_REDELIVER
     for index in range(first, first + count):
-        _add_ack_row(state, block, row, action, index)
+        _add_ack_row(state, context, row, action, index)
     if count == 0 and frames.status[row] == COMPLETE and not is_nack:
-        _add_ack_row(state, block, row, ACTION_REDELIVER, ABSENT)
+        _add_ack_row(state, context, row, ACTION_REDELIVER, ABSENT)
     consumer = find_consumer(state, frames.connection_id[row], frames.consumer_id[row])
     if consumer == ABSENT:
         return
     see_broker_side(state, consumer)
     if _asks_for_all(state, frames, row, consumer):
         state.consumers.wants_all[consumer] = 1
-        end_all(state, block, row, consumer, REDELIVERY_REQUESTED)
+        end_all(state, context, row, consumer, REDELIVERY_REQUESTED)
         return
     for index in range(first, first + count):
-        delivery = _find_meant(state, consumer, ids.ledger_id[index], ids.entry_id[index])
-        # Pulsar: a broker looks only at what this consumer holds.
+        delivery = _find_named(state, consumer, ids.ledger_id[index], ids.entry_id[index])
+        # Pulsar: the broker considers only deliveries to this consumer.
         if (
             delivery != ABSENT
             and state.deliveries.consumer[delivery] == consumer
             and state.deliveries.is_claimed[delivery] == 0
         ):
-            end_delivery(state, block, row, delivery, REDELIVERY_REQUESTED)
+            end_delivery(state, context, row, delivery, REDELIVERY_REQUESTED)

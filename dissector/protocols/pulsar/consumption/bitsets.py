@@ -1,4 +1,4 @@
-"""Bit sets: of one word, of words in a block, and an arena in which those that wait are kept."""
+"""Bit sets of one word and of several words, and the arena that stores those of deliveries."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ from dissector.protocols.pulsar.consumption.state import (
 )
 from dissector.tables import ABSENT
 
-_CLASS_BITS: Final = 4  # of a piece: its size class below, its offset above
+_CLASS_BITS: Final = 4  # of a word block: the size class in the low bits, the offset above
 
 
 @inlined
@@ -26,8 +26,8 @@ def bit_of(index: int) -> int:
 def popcount(bits: int) -> int:
     """How many bits of a 64-bit word are set.
 
-    In two halves: a sum that reaches the sign bit is nothing that the compiler gives a meaning to
-    (as one word, 64 bits counted as 62).
+    In two halves: for the compiler, a sum that overflows into the sign bit is undefined (as one
+    word, 64 bits counted as 62).
     """
     low = int(bits) & 0xFFFF_FFFF
     high = (int(bits) >> 32) & 0xFFFF_FFFF
@@ -44,7 +44,7 @@ def popcount(bits: int) -> int:
 
 @inlined
 def masked_word(words: Int64Array, at: int, count: int, index: int, bits: int) -> int:
-    """Word `index` of a bit set, zero behind its end, without the bits from `bits` on.
+    """Word `index` of a bit set, zero after its end, without the bits from `bits` on.
 
     Trailing words that are zero are not on the wire. bits: length of the set, null: no limit.
     """
@@ -77,7 +77,7 @@ def words_for(bits: int) -> int:
 
 @kernel
 def allocate_words(state: ConsumptionState, words: int) -> int:
-    """A piece of the arena for so many words, packed with its class; ABSENT without room."""
+    """Allocate a block of words in the arena, packed with its size class; ABSENT if it is full."""
     size_class = 0
     while (1 << size_class) < words:
         size_class += 1
@@ -96,13 +96,13 @@ def allocate_words(state: ConsumptionState, words: int) -> int:
 
 @inlined
 def words_at(word_block: int) -> int:
-    """Where a piece begins."""
+    """Offset of a word block in the arena."""
     return word_block >> _CLASS_BITS
 
 
 @kernel
 def free_words(state: ConsumptionState, word_block: int) -> None:
-    """Make a piece free that allocate_words gave."""
+    """Free a word block of `allocate_words`."""
     size_class = word_block & ((1 << _CLASS_BITS) - 1)
     at = words_at(word_block)
     state.words[at] = state.free_words[size_class]

@@ -1,19 +1,19 @@
-"""Acknowledgements that do not count yet: one may be refused, one may be undone with others.
+"""Undecided acknowledgements: the broker may refuse an ACK, or its transaction may be aborted.
 
-Theory. An ACK with a request id counts once the broker has answered it, one inside a transaction
-once that is committed. Until then it has a *claim* on each delivery that it means: the messages
-that it leaves. A message is taken while any ACK that may count does not leave it. A delivery of
-which nothing is left is acknowledged once ACKs that count leave nothing of it.
+Theory. An ACK with a request id counts once the broker has answered it, an ACK inside a transaction
+once that is committed. Until then it has a *claim* on each delivery that it names, with the bits of
+the messages that it leaves. A message is open while every ACK that may still count leaves it. A
+delivery without open messages is acknowledged once the ACKs that count leave none of them.
 
-    claim  --the answer grants it, outside a transaction--> gone: its messages stay acknowledged
-           --the answer refuses it--> taken back: what no other ACK took is open again
-           --its transaction is committed--> gone
-           --its transaction is aborted, or its entry comes again--> taken back
-           --its connection ends unanswered, outside a transaction--> gone: nothing spoke against it
+    claim  --the answer grants it, outside a transaction--> freed: its messages stay acknowledged
+           --the answer refuses it--> revoked: messages that only it acknowledged are open again
+           --its transaction is committed--> freed
+           --its transaction is aborted, or its entry is redelivered--> revoked
+           --its connection ends unanswered, outside a transaction--> freed, as if granted
 
-Claims stand in lists: one for each transaction, one for each connection. A delivery that ends
-otherwise leaves its claims behind, which `frame_no` tells. Claims have the bound of deliveries; an
-ACK that finds no room leaves its delivery `unresolved_at_limit`.
+Claims are listed by transaction, or else by connection. A delivery that ends otherwise leaves its
+claims in the lists; their `frame_no` then differs from the row's. Claims have the bound of
+deliveries; an ACK without room for a claim ends its delivery as `unresolved_at_limit`.
 """
 
 from dissector import tables
@@ -32,7 +32,7 @@ from dissector.tables import ListHeads
 
 @inlined
 def is_decided_later(frames: FrameColumns, row: int) -> bool:
-    """Whether an ACK may still be refused or undone."""
+    """Whether an ACK may still be refused or rolled back."""
     return bool(
         frames.request_id[row] != NULL
         or (frames.txn_most_bits[row] != NULL and frames.txn_least_bits[row] != NULL)
@@ -41,7 +41,7 @@ def is_decided_later(frames: FrameColumns, row: int) -> bool:
 
 @kernel
 def _waiting_of(state: ConsumptionState, a: int, b: int, kind: int) -> int:
-    """The list of claims of a key, taken up if it is new; ABSENT without room."""
+    """The list of claims of a key, allocated if it is new; ABSENT without room."""
     waiting = tables.find(state.table, a, b, 0, kind)
     if waiting == tables.ABSENT:
         waiting = tables.allocate_row(state.waiting_pool)
@@ -55,7 +55,7 @@ def _waiting_of(state: ConsumptionState, a: int, b: int, kind: int) -> int:
 
 @kernel
 def _allocate_claim(state: ConsumptionState, frames: FrameColumns, row: int, packed: int) -> int:
-    """A claim of an ACK, on nothing yet, behind those of its list; ABSENT without room.
+    """Append a claim of an ACK, on no delivery yet, to its list; ABSENT without room.
 
     packed: its transaction, or ABSENT.
     """
@@ -83,7 +83,7 @@ def _allocate_claim(state: ConsumptionState, frames: FrameColumns, row: int, pac
 def _fill_claim(
     state: ConsumptionState, claim: int, waiting: int, ack_frame_no: int, packed: int
 ) -> None:
-    """A claim of an ACK, on nothing yet."""
+    """Set all columns of a new claim of an ACK, on no delivery yet."""
     claims = state.claims
     claims.waiting[claim] = waiting
     claims.delivery[claim] = tables.ABSENT
@@ -99,7 +99,7 @@ def _fill_claim(
 
 @inlined
 def _bind_claim(state: ConsumptionState, claim: int, delivery: int) -> None:
-    """A claim is on a delivery, all of it."""
+    """Link a claim to a delivery, all of whose messages it acknowledges."""
     state.claims.delivery[claim] = delivery
     state.claims.frame_no[claim] = state.deliveries.frame_no[delivery]
     tables.list_append(state.deliveries, state.shares, delivery, claim)
@@ -109,7 +109,7 @@ def _bind_claim(state: ConsumptionState, claim: int, delivery: int) -> None:
 def add_claim(
     state: ConsumptionState, frames: FrameColumns, row: int, delivery: int, transaction: int
 ) -> int:
-    """A claim of an ACK on all messages of a delivery; ABSENT without room."""
+    """Add a claim of an ACK on all messages of a delivery; ABSENT without room."""
     claim = _allocate_claim(state, frames, row, transaction)
     if claim != tables.ABSENT:
         _bind_claim(state, claim, delivery)
@@ -118,10 +118,10 @@ def add_claim(
 
 @kernel
 def add_reach(
-    state: ConsumptionState, block: PassContext, row: int, consumer: int, transaction: int
+    state: ConsumptionState, context: PassContext, row: int, consumer: int, transaction: int
 ) -> None:
-    """Note a cumulative ACK for the deliveries of its consumer that are set aside."""
-    frames = block.frames
+    """Add a reach: a cumulative ACK's claim on its consumer's deliveries that are set aside."""
+    frames = context.frames
     is_later = is_decided_later(frames, row)
     if is_later:
         reach = _allocate_claim(state, frames, row, transaction)
@@ -132,8 +132,8 @@ def add_reach(
     if reach == tables.ABSENT:
         state.counters[consumption_state.DELIVERIES_GIVEN_UP] += 1
         return
-    state.claims.ledger[reach] = block.ids.ledger_id[frames.first_id[row]]
-    state.claims.entry[reach] = block.ids.entry_id[frames.first_id[row]]
+    state.claims.ledger[reach] = context.ids.ledger_id[frames.first_id[row]]
+    state.claims.entry[reach] = context.ids.entry_id[frames.first_id[row]]
     standing.list_reach(state, reach, consumer)
     if not is_later:
         standing.make_certain(state, reach)
@@ -141,7 +141,7 @@ def add_reach(
 
 @kernel
 def set_aside(state: ConsumptionState, delivery: int) -> None:
-    """A delivery of which nothing is left waits for the claims on it, apart from its consumer's."""
+    """Unlink a delivery without open messages from its consumer's list until it is decided."""
     deliveries = state.deliveries
     consumers = state.consumers
     consumer = deliveries.consumer[delivery]
@@ -159,7 +159,7 @@ def set_aside(state: ConsumptionState, delivery: int) -> None:
 
 @inlined
 def _stop_waiting(state: ConsumptionState, claim: int) -> None:
-    """Take a claim out of its list."""
+    """Unlink a claim from its list of undecided ones."""
     claims = state.claims
     tables.list_unlink(state.waiting, claims, claims.waiting[claim], claim)
     claims.waiting[claim] = tables.ABSENT
@@ -170,7 +170,7 @@ def _stop_waiting(state: ConsumptionState, claim: int) -> None:
 
 @kernel
 def _free_claim(state: ConsumptionState, claim: int) -> int:
-    """Give back a claim; returns its delivery, ABSENT if that has ended."""
+    """Free a claim; returns its delivery, ABSENT if that has ended."""
     claims = state.claims
     deliveries = state.deliveries
     _stop_waiting(state, claim)
@@ -183,23 +183,23 @@ def _free_claim(state: ConsumptionState, claim: int) -> int:
 
 
 @kernel
-def _settle(state: ConsumptionState, delivery: int, word_block: int) -> bool:
-    """An ACK that leaves these bits counts; returns whether what counts leaves nothing."""
+def _and_decided(state: ConsumptionState, delivery: int, word_block: int) -> bool:
+    """AND the bits that a granted ACK leaves into the decided ones; True if none is left."""
     deliveries = state.deliveries
     left_words = deliveries.left_words[delivery]
     base = words_at(deliveries.word_block[delivery]) + max(deliveries.set_words[delivery], 0)
     left = 0
     for word_index in range(left_words):
-        place = base + left_words + word_index
-        word = int(state.words[words_at(word_block) + word_index]) & int(state.words[place])
-        state.words[place] = word
+        decided = base + left_words + word_index
+        word = int(state.words[words_at(word_block) + word_index]) & int(state.words[decided])
+        state.words[decided] = word
         left |= word
     return left == 0
 
 
 @kernel
-def _grant(state: ConsumptionState, block: PassContext, row: int, claim: int) -> None:
-    """The ACK of a claim counts."""
+def _grant(state: ConsumptionState, context: PassContext, row: int, claim: int) -> None:
+    """Free a claim whose ACK counts; end its delivery if no message of that is left."""
     if state.claims.frame_no[claim] == NULL:
         _stop_waiting(state, claim)
         if state.claims.consumer[claim] == tables.ABSENT:
@@ -211,16 +211,16 @@ def _grant(state: ConsumptionState, block: PassContext, row: int, claim: int) ->
     delivery = _free_claim(state, claim)
     is_over = word_block == tables.ABSENT
     if delivery != tables.ABSENT and not is_over:
-        is_over = _settle(state, delivery, word_block)
+        is_over = _and_decided(state, delivery, word_block)
     if word_block != tables.ABSENT:
         free_words(state, word_block)
     if delivery != tables.ABSENT and is_over and state.deliveries.is_claimed[delivery] == 1:
-        end_delivery(state, block, row, delivery, enums.ACKED)
+        end_delivery(state, context, row, delivery, enums.ACKED)
 
 
 @kernel
 def _reopen(state: ConsumptionState, delivery: int) -> None:
-    """A delivery that was set aside is one of its consumer's again."""
+    """Append a delivery that was set aside to its consumer's list again."""
     deliveries = state.deliveries
     consumers = state.consumers
     consumer = deliveries.consumer[delivery]
@@ -236,13 +236,15 @@ def _reopen(state: ConsumptionState, delivery: int) -> None:
 
 
 @kernel
-def _lean(state: ConsumptionState, block: PassContext, row: int, delivery: int, reach: int) -> None:
-    """A delivery that nothing else holds is acknowledged by a reach, or waits for it."""
+def _attach_to_reach(
+    state: ConsumptionState, context: PassContext, row: int, delivery: int, reach: int
+) -> None:
+    """End a delivery by a decided reach; an undecided reach gets a claim on it."""
     claims = state.claims
     if claims.waiting[reach] == tables.ABSENT:
-        end_delivery(state, block, row, delivery, enums.ACKED)
+        end_delivery(state, context, row, delivery, enums.ACKED)
         return
-    # The claim that was taken back has left room for it.
+    # The revoked claim has just freed a row.
     claim = tables.allocate_row(state.claim_pool)
     waiting, ack_frame_no = claims.waiting[reach], claims.ack_frame_no[reach]
     _fill_claim(state, claim, waiting, ack_frame_no, claims.transaction[reach])
@@ -253,8 +255,8 @@ def _lean(state: ConsumptionState, block: PassContext, row: int, delivery: int, 
 
 
 @kernel
-def _take_back_reach(state: ConsumptionState, reach: int) -> None:
-    """A cumulative ACK does not count."""
+def _revoke_reach(state: ConsumptionState, reach: int) -> None:
+    """Remove a reach whose cumulative ACK does not count."""
     _stop_waiting(state, reach)
     if state.claims.consumer[reach] == tables.ABSENT:
         tables.give_row(state.claim_pool, reach)
@@ -263,17 +265,18 @@ def _take_back_reach(state: ConsumptionState, reach: int) -> None:
 
 
 @kernel
-def _take_back(
-    state: ConsumptionState, block: PassContext, row: int, claim: int, outcome: int
+def _revoke(
+    state: ConsumptionState, context: PassContext, row: int, claim: int, outcome: int
 ) -> None:
-    """The ACK of a claim does not count: what it took is open again.
+    """Free a claim whose ACK does not count; messages that only it acknowledged are open again.
 
-    What is rolled back the broker sends anew, and a consumer that is gone acknowledges nothing.
+    But their delivery ends after a rollback, because the broker redelivers, and if its consumer is
+    closed, because no ACK can follow.
     """
     deliveries = state.deliveries
     consumers = state.consumers
     if state.claims.frame_no[claim] == NULL:
-        _take_back_reach(state, claim)
+        _revoke_reach(state, claim)
         return
     if state.claims.word_block[claim] != tables.ABSENT:
         free_words(state, state.claims.word_block[claim])
@@ -288,10 +291,10 @@ def _take_back(
     if left > 0:
         reach = standing.find_reach(state, delivery, standing.ALL)
     if standing.has_spent(state):
-        end_delivery(state, block, row, delivery, enums.UNRESOLVED_AT_LIMIT)
+        end_delivery(state, context, row, delivery, enums.UNRESOLVED_AT_LIMIT)
         return
     if reach != tables.ABSENT:
-        _lean(state, block, row, delivery, reach)
+        _attach_to_reach(state, context, row, delivery, reach)
         return
     consumer = deliveries.consumer[delivery]
     before = deliveries.left[delivery]
@@ -303,16 +306,16 @@ def _take_back(
     elif left > 0:
         is_closed = consumers.state[consumer] == ConsumerState.CLOSED
         if outcome == enums.ACK_ROLLED_BACK or is_closed:
-            end_delivery(state, block, row, delivery, outcome)
+            end_delivery(state, context, row, delivery, outcome)
         else:
             _reopen(state, delivery)
 
 
 @kernel
 def _end_waiting(
-    state: ConsumptionState, block: PassContext, row: int, waiting: int, is_granted: bool
+    state: ConsumptionState, context: PassContext, row: int, waiting: int, is_granted: bool
 ) -> None:
-    """Decide all claims of a list, and give it up. Reaches of what is undone hold nothing first."""
+    """Decide all claims of a list and free it. Revoked: their reaches are removed first."""
     if not is_granted:
         claim = state.waiting.first[waiting]
         for _ in range(state.waiting.length[waiting]):
@@ -321,9 +324,9 @@ def _end_waiting(
     for _ in range(state.waiting.length[waiting]):
         claim = state.waiting.first[waiting]
         if is_granted:
-            _grant(state, block, row, claim)
+            _grant(state, context, row, claim)
         else:
-            _take_back(state, block, row, claim, enums.ACK_ROLLED_BACK)
+            _revoke(state, context, row, claim, enums.ACK_ROLLED_BACK)
     tables.give_row(state.waiting_pool, waiting)
 
 
@@ -350,29 +353,34 @@ def claims_of_ack(state: ConsumptionState, ack_frame_no: int) -> int:
 
 @kernel
 def end_claims_of_transaction(
-    state: ConsumptionState, block: PassContext, row: int, most: int, least: int, is_committed: bool
+    state: ConsumptionState,
+    context: PassContext,
+    row: int,
+    most: int,
+    least: int,
+    is_committed: bool,
 ) -> None:
-    """A transaction has ended."""
+    """Grant or revoke all claims of a transaction that has ended."""
     waiting = tables.remove(state.table, most, least, 0, TableKey.COMMIT)
     if waiting != tables.ABSENT:
-        _end_waiting(state, block, row, waiting, is_committed)
+        _end_waiting(state, context, row, waiting, is_committed)
 
 
 @kernel
 def end_claims_of_connection(
-    state: ConsumptionState, block: PassContext, row: int, connection: int
+    state: ConsumptionState, context: PassContext, row: int, connection: int
 ) -> None:
-    """No answer will come any more."""
+    """Grant the unanswered claims of a connection that has ended."""
     waiting = tables.remove(state.table, connection, 0, 0, TableKey.ANSWERS)
     if waiting != tables.ABSENT:
-        _end_waiting(state, block, row, waiting, True)
+        _end_waiting(state, context, row, waiting, True)
 
 
 @kernel
 def answer_claims(
-    state: ConsumptionState, block: PassContext, row: int, ack_frame_no: int, is_refused: bool
+    state: ConsumptionState, context: PassContext, row: int, ack_frame_no: int, is_refused: bool
 ) -> None:
-    """The broker answers an ACK. One inside a transaction, if not refused, goes on waiting."""
+    """Decide the claims of an answered ACK; inside a transaction, only a refusal decides them."""
     claims = state.claims
     claim = tables.remove(state.table, ack_frame_no, 0, 0, TableKey.ACK)
     if claim == tables.ABSENT:
@@ -384,15 +392,15 @@ def answer_claims(
             break
         following = claims.next[claim]
         if is_refused:
-            _take_back(state, block, row, claim, enums.ACK_REFUSED)
+            _revoke(state, context, row, claim, enums.ACK_REFUSED)
         elif claims.transaction[claim] == tables.ABSENT:
-            _grant(state, block, row, claim)
+            _grant(state, context, row, claim)
         claim = following
 
 
 @kernel
 def _decide_reaches(state: ConsumptionState, reaches: ListHeads, consumer: int) -> None:
-    """At the end of the capture: those of one consumer and list."""
+    """Decide the reaches of one consumer in one list, at the end of the capture."""
     reach = reaches.first[consumer]
     for _ in range(reaches.length[consumer]):
         following = state.shares.next[reach]
@@ -405,7 +413,7 @@ def _decide_reaches(state: ConsumptionState, reaches: ListHeads, consumer: int) 
 
 @kernel
 def decide_reaches(state: ConsumptionState) -> None:
-    """The capture ends: no reach is refused or undone any more but where that was asked for."""
+    """Decide all reaches at the capture's end: those whose abort was requested do not count."""
     for consumer in range(len(state.consumer_pool.rows)):
         _decide_reaches(state, state.reaches, consumer)
         _decide_reaches(state, state.transaction_reaches, consumer)
@@ -413,14 +421,14 @@ def decide_reaches(state: ConsumptionState) -> None:
 
 @inlined
 def outcome_at_end(state: ConsumptionState, delivery: int) -> int:
-    """What becomes of a delivery that only waits for claims, at the end of the capture.
+    """The outcome, at the end of the capture, of a delivery that waits for claims.
 
-    The end of a transaction may have been asked for and not answered yet, as an ACK may be.
+    Requests without an answer count as granted: an ACK, and the end of a transaction.
     """
     # Reaches that commit are certain by now.
     is_reached = standing.find_reach(state, delivery, standing.DECIDED) != tables.ABSENT
     if is_reached or standing.messages_left(state, delivery, standing.COMMITTING) == 0:
         return enums.ACKED
-    if standing.is_taken(state, delivery, standing.UNDECIDED):
+    if standing.leaves_nothing(state, delivery, standing.UNDECIDED):
         return enums.ACK_UNCOMMITTED
     return enums.ACK_ROLLED_BACK

@@ -1,8 +1,8 @@
-"""Consumers as deliveries and permits see them: who is there, on which subscription, who went how.
+"""Consumers of deliveries and permits: their state, names and subscription, and how they ended.
 
-States: OPENING (SUBSCRIBE) -> READY (its success, or first met in use) -> CLOSING (the client
-asked) -> CLOSED. A closed consumer stays findable by its id until a new SUBSCRIBE takes the id, and
-by its row until the row is needed: redeliveries ask how the holder before went.
+States: OPENING (SUBSCRIBE) -> READY (its success, or first seen in use) -> CLOSING (the client's
+request) -> CLOSED. A closed consumer can be found by its id until a new SUBSCRIBE uses the id, and
+by its row until the row is reused: the cause of a redelivery depends on how its consumer ended.
 """
 
 from typing import Final, NamedTuple
@@ -18,10 +18,10 @@ FAILOVER: Final = 2  # subscription type on the wire
 
 
 class ConsumerNames(NamedTuple):
-    """What a frame says about its consumer: codes of names, null where it does not say.
+    """The names of a frame's consumer as codes, null if unknown.
 
     incarnation: of this id on this connection.
-    proxy_side: 1 on a proxy's broker leg.
+    proxy_side: 1 on a proxy's broker side.
     """
 
     topic: int
@@ -33,7 +33,7 @@ class ConsumerNames(NamedTuple):
 
 @inlined
 def next_serial(state: ConsumptionState) -> int:
-    """A number that is never given twice."""
+    """Allocate a serial number; no number is used twice."""
     serial = state.counters[consumption_state.NEXT_SERIAL]
     state.counters[consumption_state.NEXT_SERIAL] = serial + 1
     return int(serial)
@@ -41,7 +41,7 @@ def next_serial(state: ConsumptionState) -> int:
 
 @inlined
 def find_consumer(state: ConsumptionState, connection: int, consumer_id: int) -> int:
-    """The consumer that has this id now or had it last, or ABSENT."""
+    """The current or last consumer with this id, or ABSENT."""
     return tables.find(state.table, connection, consumer_id, 0, TableKey.CONSUMER)
 
 
@@ -59,10 +59,10 @@ def add_consumer(
     names: ConsumerNames,
     is_volatile: Int64Array,
 ) -> int:
-    """A row for a new incarnation, READY and with an unknown balance.
+    """Allocate a row for a new incarnation, READY and with an unknown balance.
 
-    is_volatile: of Block. Without room for another consumer the row is OVERFLOW_CONSUMER, which
-    serves for one frame only.
+    is_volatile: of PassContext. Without room for another consumer the row is OVERFLOW_CONSUMER,
+    which is valid for one frame only.
     """
     consumers = state.consumers
     connection_row = add_connection(state, connection)
@@ -109,7 +109,7 @@ def add_consumer(
 
 @kernel
 def add_connection(state: ConsumptionState, connection: int) -> int:
-    """The row of a connection, taken up if it is new; ABSENT without room."""
+    """The row of a connection, allocated if it is new; ABSENT without room."""
     row = find_connection(state, connection)
     if row == tables.ABSENT:
         connections = state.connections
@@ -117,7 +117,7 @@ def add_connection(state: ConsumptionState, connection: int) -> int:
         if row != tables.ABSENT:
             tables.put(state.table, connection, 0, 0, TableKey.CONNECTION, row)
             connections.matrix[:, row] = 0
-            connections.is_client_missing[row] = 1  # until something for its client is seen
+            connections.is_client_missing[row] = 1  # until a frame to its client is seen
             connections.broker_gap_at[row] = -1
             connections.client_gap_at[row] = -1
             connections.first[row] = tables.ABSENT
@@ -129,7 +129,7 @@ def add_connection(state: ConsumptionState, connection: int) -> int:
 def learn_names(
     state: ConsumptionState, row: int, names: ConsumerNames, is_volatile: Int64Array
 ) -> None:
-    """Take over names that were not known, and join the group that they lead to."""
+    """Set names that were unknown, and join the group that they determine."""
     consumers = state.consumers
     if consumers.topic[row] == NULL:
         consumers.topic[row] = names.topic
@@ -163,9 +163,9 @@ def learn_names(
 
 @kernel
 def _join(state: ConsumptionState, a: int, b: int, c: int, kind: int) -> int:
-    """The group of a key with one member more; ABSENT without room for another group."""
+    """Add a member to the group of a key; returns the group, ABSENT without room for a new one."""
     groups = state.groups
-    # The group's row stands under its key; c is a leg, so that kinds cannot meet.
+    # The table maps the key to the group's row; c is the proxy's side.
     row = tables.find(state.table, a, b, c, kind)
     if row != tables.ABSENT:
         if groups.members[row] == 0:
@@ -195,7 +195,7 @@ def _join(state: ConsumptionState, a: int, b: int, c: int, kind: int) -> int:
 
 @kernel
 def _leave(state: ConsumptionState, group: int) -> None:
-    """One member less; a group without members may be given up when room is needed."""
+    """Remove a member; a group without members may be evicted when a new one needs its row."""
     if group == tables.ABSENT:
         return
     state.groups.members[group] -= 1
@@ -205,7 +205,7 @@ def _leave(state: ConsumptionState, group: int) -> None:
 
 @kernel
 def _detach(state: ConsumptionState, row: int) -> None:
-    """Take a closed consumer out of its connection and groups; what it was is still to be read."""
+    """Unlink a closed consumer from its connection and groups; its other columns stay readable."""
     consumers = state.consumers
     connection_row = consumers.connection_row[row]
     if connection_row == tables.ABSENT:
@@ -223,7 +223,7 @@ def _detach(state: ConsumptionState, row: int) -> None:
 
 @inlined
 def mark_leaving(state: ConsumptionState, row: int, by: int) -> None:
-    """The consumer begins to go: the first reason counts."""
+    """Note when and why a consumer begins to leave; only the first reason is stored."""
     if state.consumers.left_at[row] == 0:
         state.consumers.left_at[row] = max(state.counters[consumption_state.CLOCK], 1)
         state.consumers.left_by[row] = by
@@ -235,7 +235,7 @@ def mark_leaving(state: ConsumptionState, row: int, by: int) -> None:
 
 @inlined
 def mark_present(state: ConsumptionState, row: int) -> None:
-    """The consumer goes on after all, or is in use though it seemed closed."""
+    """Set a consumer READY that stays after all, or is in use though it seemed closed."""
     state.consumers.left_at[row] = 0
     state.consumers.left_by[row] = 0
     state.consumers.state[row] = ConsumerState.READY
@@ -243,7 +243,7 @@ def mark_present(state: ConsumptionState, row: int) -> None:
 
 @inlined
 def retire(state: ConsumptionState, row: int) -> None:
-    """Make a consumer CLOSED; it must have no open deliveries."""
+    """Set a consumer CLOSED; it must have no open deliveries."""
     consumers = state.consumers
     if consumers.state[row] != ConsumerState.CLOSED:
         consumers.state[row] = ConsumerState.CLOSED
@@ -255,7 +255,7 @@ def retire(state: ConsumptionState, row: int) -> None:
 
 @inlined
 def release_claimed(state: ConsumptionState, row: int) -> None:
-    """A delivery of the consumer waits for claims no longer: without one, its row may be reused."""
+    """One delivery fewer waits for claims; without any, a closed consumer's row may be reused."""
     consumers = state.consumers
     consumers.claimed[row] -= 1
     if consumers.claimed[row] == 0 and consumers.state[row] == ConsumerState.CLOSED:
@@ -264,7 +264,7 @@ def release_claimed(state: ConsumptionState, row: int) -> None:
 
 @inlined
 def revive(state: ConsumptionState, row: int) -> None:
-    """A closed consumer is in use: its SUBSCRIBE was not seen, so its balance is not known."""
+    """Set a closed consumer READY that is in use: its SUBSCRIBE and so its balance are unknown."""
     if state.consumers.state[row] == ConsumerState.CLOSED:
         if state.consumers.claimed[row] == 0:
             tables.list_unlink(state.lists, state.closed, consumption_state.LIST_CLOSED, row)
@@ -274,7 +274,7 @@ def revive(state: ConsumptionState, row: int) -> None:
 
 @kernel
 def forget_connection(state: ConsumptionState, connection: int) -> None:
-    """Drop a closed connection; all its consumers are CLOSED."""
+    """Free a closed connection, whose consumers must all be CLOSED."""
     row = find_connection(state, connection)
     if row == tables.ABSENT:
         return
@@ -286,7 +286,7 @@ def forget_connection(state: ConsumptionState, connection: int) -> None:
 
 @kernel
 def note_gap(state: ConsumptionState, connection: int, to_broker: bool) -> None:
-    """Frames of one direction may be missing: no balance of this connection is known any more."""
+    """Note that frames of one direction may be missing: the balances there become unknown."""
     row = find_connection(state, connection)
     if row == tables.ABSENT:
         return
@@ -295,7 +295,7 @@ def note_gap(state: ConsumptionState, connection: int, to_broker: bool) -> None:
         state.connections.broker_gap_at[row] = clock
         return
     state.connections.client_gap_at[row] = clock
-    # A connection of very many consumers is not walked through at each of its gaps.
+    # At each gap, only the first MAX_CHAIN_STEPS consumers of the connection are visited.
     consumer = state.connections.first[row]
     for _ in range(min(state.connections.length[row], MAX_CHAIN_STEPS)):
         group = state.consumers.group[consumer]
@@ -307,9 +307,9 @@ def note_gap(state: ConsumptionState, connection: int, to_broker: bool) -> None:
 
 
 @kernel
-def take_gaps(state: ConsumptionState, row: int) -> None:
-    """A consumer that is met in use was there before: what holes of its connection hide may be its
-    own."""
+def apply_past_gap(state: ConsumptionState, row: int) -> None:
+    """Apply the connection's last gap to the group of a consumer first seen in use: it was there
+    before, so the gap may hide its deliveries."""
     connection_row, group = state.consumers.connection_row[row], state.consumers.group[row]
     if connection_row == tables.ABSENT or group == tables.ABSENT:
         return
@@ -325,7 +325,7 @@ def packed_consumer(state: ConsumptionState, row: int) -> int:
 
 @inlined
 def unpacked_consumer(state: ConsumptionState, number: int) -> int:
-    """The row behind a packed number, or ABSENT if another consumer has it now."""
+    """The row of a packed number, or ABSENT if the row was reused."""
     row = number & ((1 << consumption_state.ROW_BITS) - 1)
     return (
         row
@@ -335,8 +335,8 @@ def unpacked_consumer(state: ConsumptionState, number: int) -> int:
 
 
 @inlined
-def came_back(state: ConsumptionState, gone: int, here: int) -> bool:
-    """Whether one consumer is the other again: same id and name, and it came when that had gone."""
+def has_reconnected(state: ConsumptionState, gone: int, here: int) -> bool:
+    """Whether `here` is `gone` again: same id and name, opened when `gone` had begun to leave."""
     consumers = state.consumers
     return bool(
         consumers.id[gone] == consumers.id[here]
@@ -348,49 +348,49 @@ def came_back(state: ConsumptionState, gone: int, here: int) -> bool:
 
 @inlined
 def is_failover(state: ConsumptionState, row: int) -> bool:
-    """Whether the consumer's subscription switches between its consumers."""
+    """Whether the consumer's subscription is of type Failover, or was seen to switch."""
     return bool(state.consumers.type[row] == FAILOVER or state.consumers.is_failover[row] == 1)
 
 
 @inlined
 def note_switch(state: ConsumptionState, row: int, is_active: int) -> None:
-    """ACTIVE_CONSUMER_CHANGE: only Failover subscriptions have it."""
+    """ACTIVE_CONSUMER_CHANGE, which only Failover subscriptions have: note it and a switch off."""
     state.consumers.is_failover[row] = 1
     if is_active == 0:
         state.consumers.inactive_at[row] = state.counters[consumption_state.CLOCK]
 
 
 @inlined
-def remember_asked(state: ConsumptionState, frame_no: int, about: int) -> None:
-    """What a frame is about whose answer will not say it: a packed number."""
+def remember_packed(state: ConsumptionState, frame_no: int, about: int) -> None:
+    """Store the packed number of the consumer or transaction that a request's answer lacks."""
     tables.remember(state.requests, frame_no, 0, 0, 0, about)
 
 
 @inlined
-def find_asked(state: ConsumptionState, frame_no: int) -> int:
-    """The number of remember_asked, or ABSENT."""
+def find_packed(state: ConsumptionState, frame_no: int) -> int:
+    """The packed number stored for a request, or ABSENT."""
     return tables.find(state.requests.table, frame_no, 0, 0, 0)
 
 
 @inlined
 def remember_request(state: ConsumptionState, row: int, frame_no: int) -> None:
-    """A frame whose answer will not name the consumer."""
-    remember_asked(state, frame_no, packed_consumer(state, row))
+    """Store the consumer of a request whose answer will not name it."""
+    remember_packed(state, frame_no, packed_consumer(state, row))
 
 
 @inlined
 def find_requester(state: ConsumptionState, frame_no: int) -> int:
-    """The consumer of remember_request's frame, or ABSENT."""
-    number = find_asked(state, frame_no)
+    """The consumer stored for a request, or ABSENT."""
+    number = find_packed(state, frame_no)
     return unpacked_consumer(state, number) if number != tables.ABSENT else tables.ABSENT
 
 
 @kernel
 def note_seek(state: ConsumptionState, row: int, frame_no: int) -> None:
-    """SEEK: what the subscription delivers from now on starts at another position.
+    """SEEK: the subscription's deliveries start at another position from now on.
 
-    Should the broker refuse it, the SEEK before it is the last one again: that is kept, doubled,
-    and one more once it was refused itself.
+    If the broker refuses it, the previous SEEK is the last one again. So the frame of the previous
+    one is stored, doubled; the lowest bit is set once this SEEK was refused.
     """
     group = state.consumers.group[row]
     if group != tables.ABSENT:
@@ -400,7 +400,7 @@ def note_seek(state: ConsumptionState, row: int, frame_no: int) -> None:
 
 @kernel
 def undo_seek(state: ConsumptionState, row: int, frame_no: int) -> None:
-    """The broker refused the SEEK of this frame."""
+    """Undo a refused SEEK; the group's last one is again the last that was not refused."""
     group = state.consumers.group[row]
     before = tables.find(state.requests.table, frame_no, 1, 0, 0)
     if group == tables.ABSENT or before == tables.ABSENT:
@@ -415,7 +415,7 @@ def undo_seek(state: ConsumptionState, row: int, frame_no: int) -> None:
 
 @inlined
 def see_broker_side(state: ConsumptionState, row: int) -> None:
-    """Something from this consumer was seen, so its acks can be."""
+    """Note that a frame from this consumer was seen: its acks are captured, too."""
     connection_row = state.consumers.connection_row[row]
     if connection_row != tables.ABSENT:
         state.connections.is_broker_seen[connection_row] = 1
@@ -423,7 +423,7 @@ def see_broker_side(state: ConsumptionState, row: int) -> None:
 
 @inlined
 def see_client_side(state: ConsumptionState, row: int) -> None:
-    """Something for this consumer was seen, so what it is sent can be."""
+    """Note that a frame to this consumer was seen: its deliveries are captured, too."""
     connection_row = state.consumers.connection_row[row]
     if connection_row != tables.ABSENT:
         state.connections.is_client_missing[connection_row] = 0

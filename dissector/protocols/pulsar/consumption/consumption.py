@@ -1,4 +1,4 @@
-"""Deliveries, permits and acks: the last pass over Pulsar's frames, and its tables."""
+"""The last pass over Pulsar's frames, which writes the tables deliveries, permits and acks."""
 
 from collections.abc import Sequence
 from copy import copy, deepcopy
@@ -55,10 +55,10 @@ _START_WORDS: Final = 1 << 13
 
 
 class PulsarConsumption:
-    """State of one capture; `advance` takes the blocks in order, `finish` ends what is open.
+    """State of one capture; `advance` reads blocks in order, `finish` ends open deliveries.
 
     Args:
-        protocol: index of Pulsar in PROTOCOLS; rows of other protocols are passed over.
+        protocol: index of Pulsar in PROTOCOLS; rows of other protocols are skipped.
         deliveries, nodes, consumers: bounds of rows, for tests.
         key: of its hash table.
     """
@@ -85,9 +85,9 @@ class PulsarConsumption:
         self._names: Sequence[bytes] = ()
 
     def set_proxy_side(self, connection_id: int, is_broker_side: bool) -> None:
-        """Keep a connection's identities apart from those of its twin at the proxy's other side.
+        """Separate a connection's identities from those of its peer on the proxy's other side.
 
-        To be called before the connection's first consumer; the connection's end forgets it.
+        Call it before the connection's first consumer; the connection's end removes the mark.
         """
         state.make_key_room(self._state, 1)
         set_proxy_side(self._state, connection_id, int(is_broker_side))
@@ -101,61 +101,61 @@ class PulsarConsumption:
         names: Sequence[bytes],
         notices: NoticeLog,
     ) -> list[TableBlock]:
-        """Take a block of frames that the registry and the exchanges have gone through.
+        """Read a block of frames after the registry and the exchanges.
 
         Args:
-            frames: rows in order of release, events among them; nothing in them is changed.
+            frames: rows in order of release, events among them; they are not changed.
             ids, words: ids of ACK and REDELIVER frames, and the words of all ack sets.
             names: texts of the name codes; the list may grow from call to call.
-            notices: gets what is odd.
+            notices: the log for notices of these frames.
 
         Returns:
             Blocks of acks, permits and deliveries: acks and permits in the order of their frames,
             deliveries in the order in which they ended.
         """
-        self._learn_names(names)
+        self._mark_volatile_topics(names)
         self._widen(min(rows, limits.FRAME_BLOCK_ROWS))
         blocks: list[TableBlock] = []
         row = needed = 0
         while True:
             state.reserve(self._state, rows - row, needed, *self._bounds)
-            block = PassContext(frames, ids, words, self._is_volatile, self._out)
-            row, status, needed = walk(self._state, block, row, rows, self._protocol)
+            context = PassContext(frames, ids, words, self._is_volatile, self._out)
+            row, status, needed = walk(self._state, context, row, rows, self._protocol)
             blocks.extend(self._flush(words, notices))
             if status == DONE:
                 return blocks
             self._widen(needed, min(needed, limits.MAX_SPARE_ROWS))
 
     def finish(self, notices: NoticeLog) -> list[TableBlock]:
-        """End everything that is open, in the order of its frames."""
+        """End all open deliveries, in the order of their frames, and return the last rows."""
         blocks: list[TableBlock] = []
         self._state.counters[state.ORDINAL] += 1
         frames, ids = (
             protocols_columns.new_frame_columns(1)[1],
             protocols_columns.new_id_columns(1)[1],
         )
-        nothing = np.zeros(1, np.int64)
+        no_words = np.zeros(1, np.int64)
         decide_reaches(self._state)
         while True:
             self._widen(0)
-            block = PassContext(frames, ids, nothing, self._is_volatile, self._out)
-            is_done = end_capture(self._state, block)
-            blocks.extend(self._flush(nothing, notices))
+            context = PassContext(frames, ids, no_words, self._is_volatile, self._out)
+            is_done = end_capture(self._state, context)
+            blocks.extend(self._flush(no_words, notices))
             if is_done:
                 return blocks
 
     def open_rows(self) -> list[TableBlock]:
-        """The rows that `finish` would give now; everything stays open."""
+        """The rows that `finish` would return now; this object is not changed."""
         ended = copy(self)
         ended._state = deepcopy(self._state)
         return ended.finish(NoticeLog())
 
     def memory(self) -> ConsumptionState:
-        """The state itself: to be saved, or to be filled in place before `resume`."""
+        """The state itself, for saving it or for filling it in place before `resume`."""
         return self._state
 
-    def _learn_names(self, names: Sequence[bytes]) -> None:
-        """Note which of the new names are topics whose messages have no identity."""
+    def _mark_volatile_topics(self, names: Sequence[bytes]) -> None:
+        """Mark the new names that are topics whose messages have no identity."""
         self._names = names
         known = len(names)
         if known > len(self._is_volatile):
@@ -168,11 +168,11 @@ class PulsarConsumption:
         self._named = known
 
     def _widen(self, needed: int, spare: int = 0) -> None:
-        """Room for the rows of one block, or of one frame that needs more than is left.
+        """Reserve output rows for one block, or for one frame that needs more than are free.
 
-        Room is kept. What is made is more than what is needed by twice the spare rows, and made
-        anew only when less than half of these are left: so neither that, nor taking rows away,
-        happens for each frame of a consumer that holds many deliveries.
+        Output arrays never shrink. New ones exceed the need by twice the spare rows and are
+        allocated only when less than half of the spare rows is left: so neither allocation nor
+        flushing happens for each frame of a consumer with many open deliveries.
         """
         words = int(2 * self._state.counters[state.WORDS_USED]) + _START_WORDS
         have = len(self._out.deliveries.frame_no)
@@ -184,7 +184,7 @@ class PulsarConsumption:
             self._out.grow(words=zeros(2 * words))
 
     def _flush(self, words: Int64Array, notices: NoticeLog) -> list[TableBlock]:
-        """The rows so far as blocks of their own arrays; the room is free again."""
+        """Copy the rows so far into blocks and empty the output."""
         counters = self._state.counters
         out = self._out
         own_words = out.words[: counters[state.OUT_WORDS]]
@@ -202,10 +202,10 @@ class PulsarConsumption:
         return blocks
 
     def _block(self, table: str, rows: Bundle, count: int, words: Int64Array) -> TableBlock:
-        """The first rows of a bundle. words: of their ack sets."""
+        """The first `count` rows of a bundle as a block of a table. words: of their ack sets."""
         cells = filled_columns(rows, count)
         if table == "deliveries":
-            # Those that end with one frame in the order of their own.
+            # Deliveries that one frame ends are sorted by their own frames.
             frame_nos, ends = cells["frame_no"], cells["closing_row"]
             if ((ends[1:] == ends[:-1]) & (frame_nos[1:] < frame_nos[:-1])).any():
                 order = np.lexsort((frame_nos, ends))

@@ -1,13 +1,13 @@
-"""Deliveries: from a MESSAGE to an open one under its identity, and from there to a row.
+"""Deliveries: a MESSAGE opens one and enters it under its identity; its end writes a row.
 
-A delivery is a message put in a client's queue; only its ack shows that it was consumed. Its
-identity is (topic, subscription, ledger, entry), so an ack of any consumer of the subscription ends
-it. When an id is delivered again while its delivery is still open, the ack counts for the latest
-one; the older stays open, apart from identity, until its consumer goes.
+A delivery puts a message in a client's queue; only its ack shows that it was consumed. Its identity
+is (topic, subscription, ledger, entry), so an ack of any consumer of the subscription ends it. If
+an id is delivered again while its delivery is open, an ack counts for the latest delivery; the
+older one stays open, without the identity, until its consumer leaves.
 
 A broker that begins anew numbers its ledgers and entries from the start. The same id with another
-stored checksum, or without one another time of its producer, is another message: nothing was
-delivered again, and when the older message was published says nothing about it.
+stored checksum, or without one with another publish time, is another message: this is no
+redelivery, and the older message's publish time does not apply to it.
 """
 
 from typing import Final
@@ -38,9 +38,9 @@ _NEGATIVE_DURATION: Final = NOTICE_NUMBER["negative_duration"]
 
 @kernel
 def end_delivery(
-    state: ConsumptionState, block: PassContext, row: int, delivery: int, outcome: int
+    state: ConsumptionState, context: PassContext, row: int, delivery: int, outcome: int
 ) -> None:
-    """Take a delivery out of what is open, write its row and free it."""
+    """Close an open delivery: unlink it, write its row and free it."""
     deliveries = state.deliveries
     consumers = state.consumers
     consumer = deliveries.consumer[delivery]
@@ -58,15 +58,15 @@ def end_delivery(
             consumers.unread[consumer] -= 1
         else:
             consumers.unacked[consumer] -= left
-    _settle_ack(state, delivery, outcome)
+    _set_ack_columns(state, delivery, outcome)
     cell = identities.cell_of(state, delivery)
     if cell != ABSENT:
         state.pages.open[deliveries.page[delivery]] -= 1
         state.cells.delivery[cell] = ABSENT
-        state.cells.end[cell] = _end_of(outcome)
+        state.cells.end[cell] = _end_code(outcome)
     if outcome == enums.UNRESOLVED_AT_LIMIT:
         state.counters[consumption_state.DELIVERIES_GIVEN_UP] += 1
-    _write_row(state, block, row, delivery, outcome)
+    _write_row(state, context, row, delivery, outcome)
     if deliveries.word_block[delivery] != ABSENT:
         bitsets.free_words(state, deliveries.word_block[delivery])
     deliveries.frame_no[delivery] = NULL  # claims on it are void
@@ -74,8 +74,9 @@ def end_delivery(
 
 
 @inlined
-def _settle_ack(state: ConsumptionState, delivery: int, outcome: int) -> None:
-    """What is said of its ACK: all of it if that counts, the frame if it is why it does not."""
+def _set_ack_columns(state: ConsumptionState, delivery: int, outcome: int) -> None:
+    """Set the columns of its ACK: an acked delivery has none left; any other has no latency, and
+    the ACK's frame only if that explains the outcome."""
     deliveries = state.deliveries
     if outcome == enums.ACKED:
         if deliveries.left[delivery] != NULL:
@@ -92,8 +93,8 @@ def _settle_ack(state: ConsumptionState, delivery: int, outcome: int) -> None:
 
 
 @inlined
-def _end_of(outcome: int) -> int:
-    """How the delivery of a cell ended, for the cause of the next one."""
+def _end_code(outcome: int) -> int:
+    """The END_* of an outcome, from which the next redelivery's cause follows."""
     if outcome == enums.REDELIVERY_REQUESTED:
         return consumption_state.END_REQUESTED
     if outcome == enums.ACK_ROLLED_BACK:
@@ -105,9 +106,9 @@ def _end_of(outcome: int) -> int:
 
 @inlined
 def unresolved(state: ConsumptionState, delivery: int, outcome: int) -> int:
-    """The outcome, or UNKNOWN_GAP where an answer may have been missed by the capture.
+    """The outcome, or UNKNOWN_GAP if the capture may have missed an ACK.
 
-    Of a delivery whose ACK did not count, that is the outcome.
+    If an ACK was refused or rolled back, that replaces the outcome.
     """
     consumer = state.deliveries.consumer[delivery]
     row = state.consumers.connection_row[consumer]
@@ -124,19 +125,19 @@ def unresolved(state: ConsumptionState, delivery: int, outcome: int) -> int:
 
 @kernel
 def end_all(
-    state: ConsumptionState, block: PassContext, row: int, consumer: int, outcome: int
+    state: ConsumptionState, context: PassContext, row: int, consumer: int, outcome: int
 ) -> None:
-    """End every open delivery of a consumer; a request and a limit are certain."""
+    """End all open deliveries of a consumer; a gap does not change a requested or limit outcome."""
     is_certain = outcome in (enums.REDELIVERY_REQUESTED, enums.UNRESOLVED_AT_LIMIT)
     for _ in range(state.consumers.length[consumer]):
         delivery = state.consumers.first[consumer]
         its_outcome = outcome if is_certain else unresolved(state, delivery, outcome)
-        end_delivery(state, block, row, delivery, its_outcome)
+        end_delivery(state, context, row, delivery, its_outcome)
 
 
 @inlined
 def sent_at(state: ConsumptionState, delivery: int) -> int:
-    """When the SEND of a delivery's entry was complete, ns; null if that is not known."""
+    """When the SEND of a delivery's entry was complete, ns; null if unknown."""
     deliveries = state.deliveries
     consumer = deliveries.consumer[delivery]
     connection = state.consumers.connection[consumer]
@@ -149,36 +150,36 @@ def sent_at(state: ConsumptionState, delivery: int) -> int:
 
 @inlined
 def has_id(state: ConsumptionState, delivery: int) -> bool:
-    """Whether a delivery was entered under its id, also if another one stands for that now."""
+    """Whether a delivery was entered under its id, even if a later one replaced it there."""
     deliveries = state.deliveries
     return bool(deliveries.page[delivery] != ABSENT or deliveries.superseded_at[delivery] > 0)
 
 
 @inlined
 def _publish_to_delivery(
-    state: ConsumptionState, block: PassContext, row: int, delivery: int
+    state: ConsumptionState, context: PassContext, row: int, delivery: int
 ) -> int:
-    """From SEND to MESSAGE in ns; null if the SEND is not known or, with a notice, negative."""
+    """From SEND to MESSAGE in ns; null if the SEND is unknown, or, with a notice, if negative."""
     deliveries = state.deliveries
     sent_ns = deliveries.published_ns[delivery]
-    # A receipt may come later than the message that it is about.
+    # The receipt of a SEND may be seen after its MESSAGE.
     if sent_ns == NULL and has_id(state, delivery):
         sent_ns = sent_at(state, delivery)
     if sent_ns == NULL:
         return NULL
     elapsed = deliveries.last_ns[delivery] - sent_ns
     if elapsed < 0:
-        # The entry may be another one by now, which a broker that began anew numbered alike.
+        # A broker that began anew may have given the id to another entry since.
         if deliveries.page[delivery] == ABSENT:
             return NULL
-        note_frame(block.out.notices, _NEGATIVE_DURATION, block.frames, row, NULL, NULL)
+        note_frame(context.out.notices, _NEGATIVE_DURATION, context.frames, row, NULL, NULL)
         return NULL
     return int(elapsed)
 
 
 @inlined
 def _write_set(state: ConsumptionState, out: ConsumptionRows, delivery: int, row: int) -> None:
-    """Copy the ack_set that came with the message."""
+    """Copy the MESSAGE's own ack_set to the row's words."""
     count = state.deliveries.set_words[delivery]
     target = state.counters[consumption_state.OUT_WORDS]
     out.deliveries.ack_set_at[row] = target
@@ -192,15 +193,15 @@ def _write_set(state: ConsumptionState, out: ConsumptionRows, delivery: int, row
 
 @inlined
 def _write_row(
-    state: ConsumptionState, block: PassContext, frame: int, delivery: int, outcome: int
+    state: ConsumptionState, context: PassContext, frame: int, delivery: int, outcome: int
 ) -> None:
-    """One row of deliveries, with what is known of its consumer by now."""
+    """Write a row of deliveries, with its consumer's current names."""
     deliveries = state.deliveries
     consumers = state.consumers
     consumer = deliveries.consumer[delivery]
     row = state.counters[consumption_state.OUT_DELIVERIES]
     state.counters[consumption_state.OUT_DELIVERIES] = row + 1
-    to = block.out.deliveries
+    to = context.out.deliveries
     to.connection_id[row] = consumers.connection[consumer]
     to.frame_no[row] = deliveries.frame_no[delivery]
     to.ts[row] = deliveries.last_ns[delivery]
@@ -220,7 +221,7 @@ def _write_row(
     if outcome != enums.ACKED and deliveries.length[delivery] > 0:
         left = standing.messages_left(state, delivery, standing.DECIDED)
     to.messages_acked[row] = max(count - left, 0) if count != NULL and left != NULL else NULL
-    _write_set(state, block.out, delivery, row)
+    _write_set(state, context.out, delivery, row)
     cause = deliveries.cause[delivery]
     to.redelivery_count[row] = max(deliveries.redelivery_count[delivery], 0)
     to.is_redelivered[row] = 0 if cause == NULL else 1
@@ -230,7 +231,7 @@ def _write_row(
     to.outcome[row] = outcome
     to.ack_frame_no[row] = deliveries.ack_frame_no[delivery]
     to.ack_latency_ns[row] = deliveries.ack_latency_ns[delivery]
-    to.publish_to_delivery_ns[row] = _publish_to_delivery(state, block, frame, delivery)
+    to.publish_to_delivery_ns[row] = _publish_to_delivery(state, context, frame, delivery)
     to.deliver_at_ms[row] = deliveries.deliver_at_ms[delivery]
     to.checksum[row] = deliveries.checksum[delivery]
     to.crc32c_stored[row] = deliveries.crc32c[delivery]
@@ -238,23 +239,23 @@ def _write_row(
 
 
 @kernel
-def _free_page(state: ConsumptionState, block: PassContext, row: int) -> None:
-    """Give back a page of ids; deliveries that are open on it cannot be followed any more."""
+def _free_page(state: ConsumptionState, context: PassContext, row: int) -> None:
+    """Evict a page of ids; its open deliveries end at the limit."""
     page = identities.page_to_evict(state)
     if state.pages.open[page] > 0:
         for cell in range(consumption_state.PAGE_ENTRIES):
             if (state.pages.known[page] >> cell) & 1:
                 delivery = state.cells.delivery[page * consumption_state.PAGE_ENTRIES + cell]
                 if delivery != ABSENT:
-                    end_delivery(state, block, row, delivery, enums.UNRESOLVED_AT_LIMIT)
+                    end_delivery(state, context, row, delivery, enums.UNRESOLVED_AT_LIMIT)
     identities.evict_page(state, page)
 
 
 @inlined
 def has_identity(state: ConsumptionState, consumer: int, ledger: int, entry: int) -> bool:
-    """Whether an id tells one entry from another: not so where all are 0:0.
+    """Whether an id identifies an entry. All ids are 0:0 on non-persistent topics.
 
-    That is so on topics that are not persistent, which only their name says.
+    Only its name shows that a topic is not persistent.
     """
     group = state.consumers.group[consumer]
     if group == ABSENT or ledger < 0 or entry < 0:
@@ -265,8 +266,8 @@ def has_identity(state: ConsumptionState, consumer: int, ledger: int, entry: int
 
 
 @kernel
-def _part_with(state: ConsumptionState, page: int, cell: int, delivery: int) -> None:
-    """The open delivery of an id that comes again is no longer the one that the id stands for."""
+def _detach_from_id(state: ConsumptionState, page: int, cell: int, delivery: int) -> None:
+    """Detach the cell's open delivery, if any, from its id, which is delivered again."""
     older = state.cells.delivery[cell]
     if older != ABSENT:
         state.deliveries.page[older] = ABSENT
@@ -278,29 +279,29 @@ def _part_with(state: ConsumptionState, page: int, cell: int, delivery: int) -> 
 
 
 @inlined
-def _sound(state: ConsumptionState, delivery: int, value: int) -> int:
-    """What a message says of itself; null if its checksum is not the one of its bytes."""
+def _if_checksum_ok(state: ConsumptionState, delivery: int, value: int) -> int:
+    """A value from the message; null if its checksum does not match."""
     return NULL if state.deliveries.checksum[delivery] == CHECKSUM_MISMATCH else int(value)
 
 
 @inlined
-def _is_another(state: ConsumptionState, delivery: int, page: int, cell: int) -> bool:
-    """Whether the message that an id stood for before is not the one that it stands for now."""
+def _is_other_message(state: ConsumptionState, delivery: int, page: int, cell: int) -> bool:
+    """Whether an id's previous and current deliveries carry different messages."""
     if (state.pages.known[page] >> (cell & (consumption_state.PAGE_ENTRIES - 1))) & 1 == 0:
         return False
     deliveries = state.deliveries
     before = state.cells.crc32c[cell]
-    now = _sound(state, delivery, deliveries.crc32c[delivery])
+    now = _if_checksum_ok(state, delivery, deliveries.crc32c[delivery])
     if before == NULL or now == NULL:
         before = state.cells.publish_time_ms[cell]
-        now = _sound(state, delivery, deliveries.publish_time_ms[delivery])
+        now = _if_checksum_ok(state, delivery, deliveries.publish_time_ms[delivery])
     return bool(before != NULL and now != NULL and before != now)
 
 
 @kernel
-def _forget_sends(state: ConsumptionState, consumer: int, delivery: int, cell: int) -> None:
-    """The SEND of the id's entry, if it was complete before the last delivery of the cell, was that
-    of the older message."""
+def _forget_publish_time(state: ConsumptionState, consumer: int, delivery: int, cell: int) -> None:
+    """Forget the publish time of an id if it is from before the cell's last delivery: it is the
+    older message's, whose open delivery copies it."""
     deliveries = state.deliveries
     ledger = deliveries.ledger[delivery]
     entry = deliveries.entry[delivery]
@@ -322,9 +323,9 @@ def _forget_sends(state: ConsumptionState, consumer: int, delivery: int, cell: i
 
 @kernel
 def _recognise(
-    state: ConsumptionState, block: PassContext, row: int, delivery: int, page: int, cell: int
+    state: ConsumptionState, context: PassContext, row: int, delivery: int, page: int, cell: int
 ) -> None:
-    """An id that came before: when, and why it comes again."""
+    """Set the previous delivery and the cause of a redelivery."""
     deliveries = state.deliveries
     consumer = deliveries.consumer[delivery]
     group = state.consumers.group[consumer]
@@ -334,19 +335,19 @@ def _recognise(
         cause = redelivery.cause_of_known(state, group, consumer, cell)
         deliveries.cause[delivery] = cause
         older = state.cells.delivery[cell]
-        _part_with(state, page, cell, delivery)
+        _detach_from_id(state, page, cell, delivery)
         is_open = older != ABSENT and deliveries.is_claimed[older] == 1
         if cause == enums.CAUSE_TXN_ABORT and is_open:
-            end_delivery(state, block, row, older, enums.ACK_ROLLED_BACK)
+            end_delivery(state, context, row, older, enums.ACK_ROLLED_BACK)
     else:
         deliveries.cause[delivery] = redelivery.cause_of_forgotten(state, group)
 
 
 @inlined
 def identify(
-    state: ConsumptionState, block: PassContext, row: int, consumer: int, delivery: int
+    state: ConsumptionState, context: PassContext, row: int, consumer: int, delivery: int
 ) -> None:
-    """Enter a delivery under its id."""
+    """Enter a delivery under its id, as the last delivery of its cell."""
     deliveries = state.deliveries
     pages = state.pages
     ledger = deliveries.ledger[delivery]
@@ -356,17 +357,17 @@ def identify(
     page = identities.find_page(state, state.consumers.page[consumer], serial, ledger, entry)
     if page == ABSENT:
         if state.page_pool.free[0] == 0:
-            _free_page(state, block, row)
+            _free_page(state, context, row)
         page = identities.add_page(state, group, serial, ledger, entry)
     state.consumers.page[consumer] = page
     bit = entry & (consumption_state.PAGE_ENTRIES - 1)
     cell = page * consumption_state.PAGE_ENTRIES + bit
-    is_another = _is_another(state, delivery, page, cell)
+    is_another = _is_other_message(state, delivery, page, cell)
     if is_another:
-        _forget_sends(state, consumer, delivery, cell)
-        _part_with(state, page, cell, delivery)
+        _forget_publish_time(state, consumer, delivery, cell)
+        _detach_from_id(state, page, cell, delivery)
     if not is_another and (pages.seen[page] >> bit) & 1:
-        _recognise(state, block, row, delivery, page, cell)
+        _recognise(state, context, row, delivery, page, cell)
     elif deliveries.redelivery_count[delivery] > 0:
         deliveries.cause[delivery] = redelivery.cause_of_unseen(state, group)
     pages.seen[page] = wrapped(int(pages.seen[page]) | bitsets.bit_of(bit))
@@ -379,8 +380,10 @@ def identify(
     cells.owner[cell] = packed_consumer(state, consumer)
     cells.end[cell] = consumption_state.END_OTHER
     cells.last_ns[cell] = deliveries.last_ns[delivery]
-    cells.crc32c[cell] = _sound(state, delivery, deliveries.crc32c[delivery])
-    cells.publish_time_ms[cell] = _sound(state, delivery, deliveries.publish_time_ms[delivery])
+    cells.crc32c[cell] = _if_checksum_ok(state, delivery, deliveries.crc32c[delivery])
+    cells.publish_time_ms[cell] = _if_checksum_ok(
+        state, delivery, deliveries.publish_time_ms[delivery]
+    )
     deliveries.page[delivery] = page
     deliveries.published_ns[delivery] = sent_at(state, delivery)
 
@@ -389,7 +392,7 @@ def identify(
 def _fill(
     state: ConsumptionState, frames: FrameColumns, row: int, consumer: int, delivery: int, cost: int
 ) -> None:
-    """What the frame itself says."""
+    """Fill a new delivery's row from its MESSAGE frame."""
     deliveries = state.deliveries
     partition = frames.partition[row]
     messages = frames.message_count[row]
@@ -421,10 +424,10 @@ def _fill(
 
 
 @kernel
-def _keep_set(
+def _store_ack_set(
     state: ConsumptionState, delivery: int, words: Int64Array, at: int, count: int
 ) -> bool:
-    """Keep the ack_set that came with a message; False without room."""
+    """Store the ack_set of a MESSAGE in the arena; False without room."""
     deliveries = state.deliveries
     needed = max(count, bitsets.words_for(deliveries.messages[delivery]))
     if needed > MAX_BATCH_WORDS:
@@ -442,7 +445,7 @@ def _keep_set(
 
 @inlined
 def append_delivery(state: ConsumptionState, consumer: int, delivery: int) -> None:
-    """Put a delivery behind those of its consumer, and note whether their ids still rise."""
+    """Append a delivery to its consumer's list, and note whether the ids still rise."""
     deliveries = state.deliveries
     last = state.consumers.last[consumer]
     if last != ABSENT:
@@ -457,15 +460,15 @@ def append_delivery(state: ConsumptionState, consumer: int, delivery: int) -> No
 
 @inlined
 def open_delivery(
-    state: ConsumptionState, block: PassContext, row: int, consumer: int, cost: int
+    state: ConsumptionState, context: PassContext, row: int, consumer: int, cost: int
 ) -> None:
-    """Open the delivery of a MESSAGE. One that cannot be followed ends at once."""
-    frames = block.frames
+    """Open the delivery of a MESSAGE. It ends at once if its ack_set finds no room."""
+    frames = context.frames
     deliveries = state.deliveries
     if state.delivery_pool.free[0] == 0:
         end_delivery(
             state,
-            block,
+            context,
             row,
             state.lists.first[consumption_state.LIST_AGES],
             enums.UNRESOLVED_AT_LIMIT,
@@ -473,7 +476,7 @@ def open_delivery(
     delivery = allocate_row(state.delivery_pool)
     _fill(state, frames, row, consumer, delivery, cost)
     if has_identity(state, consumer, deliveries.ledger[delivery], deliveries.entry[delivery]):
-        identify(state, block, row, consumer, delivery)
+        identify(state, context, row, consumer, delivery)
     elif deliveries.redelivery_count[delivery] > 0:
         deliveries.cause[delivery] = redelivery.cause_of_unseen(state, ABSENT)
     append_delivery(state, consumer, delivery)
@@ -483,5 +486,7 @@ def open_delivery(
     else:
         state.consumers.unacked[consumer] += cost
     count = frames.ack_set_count[row]
-    if count > 0 and not _keep_set(state, delivery, block.words, frames.ack_set_at[row], count):
-        end_delivery(state, block, row, delivery, enums.UNRESOLVED_AT_LIMIT)
+    if count > 0 and not _store_ack_set(
+        state, delivery, context.words, frames.ack_set_at[row], count
+    ):
+        end_delivery(state, context, row, delivery, enums.UNRESOLVED_AT_LIMIT)

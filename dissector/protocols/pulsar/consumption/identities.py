@@ -1,10 +1,10 @@
-"""Which message ids were delivered to a group before: pages of 64 ids, and nodes of what is older.
+"""The message ids that a group was delivered: pages of 64 recent ids, nodes of older ones.
 
 A page has a cell per entry id, so a stream of rising ids fills one cell after the other and looks
-up a page every 64 ids. When a page is given back its ids go to a node, a bit set of the same 64
-ids; a node that is full becomes one bit of a node above it, which stands for 64 full nodes, and so
-on. So ids are kept as intervals whose ends are cut to powers of 64: a stream of any length without
-holes holds at most 11 nodes, and to add or look up an id costs at most 11 probes.
+up a page every 64 ids. An evicted page adds its ids to a node, a bit set of the same 64 ids; a full
+node becomes one bit of a node one level up, which represents 64 full nodes, and so on. So ids are
+stored as intervals whose ends are cut to powers of 64: a stream of any length without missing ids
+needs at most 11 nodes, and adding or looking up an id costs at most 11 probes.
 """
 
 from typing import Final
@@ -16,12 +16,12 @@ from dissector.protocols.pulsar.consumption.bitsets import bit_of
 from dissector.protocols.pulsar.consumption.state import ConsumptionState, TableKey
 
 _FULL: Final = -1  # a bit set with all 64 bits
-_TRIES: Final = 64  # how far to look for something that may be given up
+_TRIES: Final = 64  # candidates for eviction that are examined
 
 
 @inlined
 def cell_of(state: ConsumptionState, delivery: int) -> int:
-    """The cell of an open delivery, or ABSENT if its id does not stand for it."""
+    """The cell of an open delivery; ABSENT if it has none or a later delivery of the id has it."""
     page = state.deliveries.page[delivery]
     if page == tables.ABSENT:
         return tables.ABSENT
@@ -33,7 +33,7 @@ def cell_of(state: ConsumptionState, delivery: int) -> int:
 
 @inlined
 def find_page(state: ConsumptionState, guess: int, serial: int, ledger: int, entry: int) -> int:
-    """The page of an id, or ABSENT. guess: a page that it may well be, or ABSENT."""
+    """The page of an id, or ABSENT. guess: the page to try first, or ABSENT."""
     number = entry >> consumption_state.PAGE_BITS
     pages = state.pages
     if (
@@ -48,7 +48,7 @@ def find_page(state: ConsumptionState, guess: int, serial: int, ledger: int, ent
 
 @kernel
 def page_to_evict(state: ConsumptionState) -> int:
-    """The oldest page without open deliveries; the oldest of all if a good many have some."""
+    """The oldest page without open deliveries; the 65th oldest if the first 64 all have some."""
     lists = state.lists
     for _ in range(_TRIES):
         page = lists.first[consumption_state.LIST_PAGES]
@@ -61,7 +61,7 @@ def page_to_evict(state: ConsumptionState) -> int:
 
 @kernel
 def evict_page(state: ConsumptionState, page: int) -> None:
-    """Give back a page without open deliveries; its ids go to the nodes."""
+    """Free a page without open deliveries and add its ids to the nodes."""
     pages = state.pages
     group = pages.group[page]
     serial = pages.serial[page]
@@ -69,14 +69,14 @@ def evict_page(state: ConsumptionState, page: int) -> None:
         state.groups.forgotten_at[group] = state.counters[consumption_state.CLOCK]
         _remember(state, serial, pages.ledger[page], pages.number[page], pages.seen[page])
     tables.remove(state.table, serial, pages.ledger[page], pages.number[page], TableKey.PAGE)
-    pages.serial[page] = tables.ABSENT  # so that no guess hits it
+    pages.serial[page] = tables.ABSENT  # so that no guess matches it
     tables.list_unlink(state.lists, pages, consumption_state.LIST_PAGES, page)
     tables.give_row(state.page_pool, page)
 
 
 @kernel
 def add_page(state: ConsumptionState, group: int, serial: int, ledger: int, entry: int) -> int:
-    """A fresh page for an id that has none; there must be room."""
+    """Allocate a page for an id that has none; the pool must have a free row."""
     pages = state.pages
     page = tables.allocate_row(state.page_pool)
     number = entry >> consumption_state.PAGE_BITS
@@ -121,7 +121,7 @@ def _remember(state: ConsumptionState, serial: int, ledger: int, number: int, se
 
 @kernel
 def _allocate_node(state: ConsumptionState) -> int:
-    """The next node in turn. One in use is forgotten then, single ids rather than intervals."""
+    """Allocate the next node in turn. A used one is overwritten, of level 0 if one is near."""
     nodes = state.nodes
     counters = state.counters
     rows = len(nodes.bits)
@@ -148,7 +148,7 @@ def _allocate_node(state: ConsumptionState) -> int:
 
 @kernel
 def _remembered(state: ConsumptionState, serial: int, ledger: int, number: int) -> int:
-    """The ids of a page that the nodes know, as a bit set."""
+    """The ids of a page that the nodes contain, as a bit set."""
     if state.counters[consumption_state.NODES_EVER] == 0:
         return 0
     prefix = number

@@ -1,4 +1,4 @@
-"""Frames and events that carry no message: consumers open and close, seek, lose frames."""
+"""Frames and events without messages or acks: consumers' lifecycle, seeks, gaps, transactions."""
 
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_LEAVING_CONSUMERS, NULL
@@ -26,7 +26,7 @@ from dissector.tables import ABSENT, note_cut_walk
 
 @inlined
 def names_of(state: ConsumptionState, frames: FrameColumns, row: int) -> ConsumerNames:
-    """What a frame says about its consumer, by the registry."""
+    """The names of a frame's consumer, as the registry has set them."""
     return ConsumerNames(
         frames.topic[row],
         frames.subscription[row],
@@ -37,17 +37,17 @@ def names_of(state: ConsumptionState, frames: FrameColumns, row: int) -> Consume
 
 
 @kernel
-def _identify_first(state: ConsumptionState, block: PassContext, row: int, consumer: int) -> None:
-    """Enter what a consumer holds of the entry 0:0 under its id, now that its topic is known.
+def _identify_first(state: ConsumptionState, context: PassContext, row: int, consumer: int) -> None:
+    """Enter a consumer's open deliveries of entry 0:0 under their id, now that its topic is known.
 
-    That is so once in its life: each delivery is looked at once.
+    A consumer's topic becomes known once, so each delivery is visited once.
     """
     deliveries = state.deliveries
     if not has_identity(state, consumer, 0, 0):
         return
     delivery = state.consumers.first[consumer]
     for _ in range(state.consumers.length[consumer]):
-        # What a page of ids that was given up ended may have been the last.
+        # Evicting a page of ids may have ended the last delivery of the list.
         if delivery == ABSENT:
             return
         state.counters[consumption_state.LOOKED_AT] += 1
@@ -55,42 +55,44 @@ def _identify_first(state: ConsumptionState, block: PassContext, row: int, consu
         if not is_first and state.consumers.is_ascending[consumer] == 1:
             return
         if is_first and not has_id(state, delivery):
-            identify(state, block, row, consumer, delivery)
+            identify(state, context, row, consumer, delivery)
         delivery = deliveries.next[delivery]
 
 
 @kernel
-def _learn(state: ConsumptionState, block: PassContext, row: int, consumer: int) -> None:
-    """Take over what a frame says of a consumer that was not known of it."""
+def _update_names(state: ConsumptionState, context: PassContext, row: int, consumer: int) -> None:
+    """Update a consumer with names from a frame that were unknown."""
     was_unknown = state.consumers.topic[consumer] == NULL
     consumption_consumers.learn_names(
-        state, consumer, names_of(state, block.frames, row), block.is_volatile
+        state, consumer, names_of(state, context.frames, row), context.is_volatile
     )
     if state.consumers.opened_at[consumer] == 0:
-        consumption_consumers.take_gaps(state, consumer)
+        consumption_consumers.apply_past_gap(state, consumer)
     if was_unknown and state.consumers.topic[consumer] != NULL:
-        _identify_first(state, block, row, consumer)
+        _identify_first(state, context, row, consumer)
 
 
 @kernel
-def _meet_consumer(state: ConsumptionState, block: PassContext, row: int, consumer: int) -> int:
-    """Take up a consumer met in use, or what a frame says of it for the first time."""
-    frames = block.frames
+def _add_or_update_consumer(
+    state: ConsumptionState, context: PassContext, row: int, consumer: int
+) -> int:
+    """Add a consumer that is first seen in use, or update one with new names."""
+    frames = context.frames
     if consumer == ABSENT:
         connection, names = frames.connection_id[row], names_of(state, frames, row)
         consumer = consumption_consumers.add_consumer(
-            state, connection, frames.consumer_id[row], names, block.is_volatile
+            state, connection, frames.consumer_id[row], names, context.is_volatile
         )
-        consumption_consumers.take_gaps(state, consumer)
+        consumption_consumers.apply_past_gap(state, consumer)
         return consumer
-    _learn(state, block, row, consumer)
+    _update_names(state, context, row, consumer)
     return consumer
 
 
 @inlined
-def consumer_of(state: ConsumptionState, block: PassContext, row: int) -> int:
-    """The consumer that a frame is about."""
-    frames = block.frames
+def consumer_of(state: ConsumptionState, context: PassContext, row: int) -> int:
+    """The consumer of a frame, added if it is new, with the frame's names."""
+    frames = context.frames
     consumers = state.consumers
     consumer = consumption_consumers.find_consumer(
         state, frames.connection_id[row], frames.consumer_id[row]
@@ -101,30 +103,30 @@ def consumer_of(state: ConsumptionState, block: PassContext, row: int) -> int:
         or (consumers.subscription[consumer] == NULL and frames.subscription[row] != NULL)
         or (consumers.name[consumer] == NULL and frames.consumer_name[row] != NULL)
     ):
-        return _meet_consumer(state, block, row, consumer)
+        return _add_or_update_consumer(state, context, row, consumer)
     return consumer
 
 
 @kernel
 def _end_consumer(
-    state: ConsumptionState, block: PassContext, row: int, consumer: int, by: int, outcome: int
+    state: ConsumptionState, context: PassContext, row: int, consumer: int, by: int, outcome: int
 ) -> None:
-    """A consumer is gone: its deliveries will not be acked any more."""
+    """Close a consumer and end its open deliveries."""
     consumption_consumers.mark_leaving(state, consumer, by)
-    end_all(state, block, row, consumer, outcome)
+    end_all(state, context, row, consumer, outcome)
     consumption_consumers.retire(state, consumer)
 
 
 @kernel
-def _open_consumer(state: ConsumptionState, block: PassContext, row: int) -> None:
-    """A SUBSCRIBE that opens a consumer: its balance starts at zero."""
-    frames = block.frames
+def _open_consumer(state: ConsumptionState, context: PassContext, row: int) -> None:
+    """SUBSCRIBE: open a consumer with a balance of zero; close the previous one with its id."""
+    frames = context.frames
     connection = frames.connection_id[row]
     consumer_id = frames.handle_id[row]
     consumers = state.consumers
     before = consumption_consumers.find_consumer(state, connection, consumer_id)
     if before != ABSENT and consumers.state[before] != ConsumerState.CLOSED:
-        _end_consumer(state, block, row, before, LeftBy.UNSEEN, CONSUMER_CLOSED)
+        _end_consumer(state, context, row, before, LeftBy.UNSEEN, CONSUMER_CLOSED)
     names = ConsumerNames(
         frames.topic[row],
         frames.subscription[row],
@@ -133,7 +135,7 @@ def _open_consumer(state: ConsumptionState, block: PassContext, row: int) -> Non
         published.proxy_side_of(state, connection),
     )
     consumer = consumption_consumers.add_consumer(
-        state, connection, consumer_id, names, block.is_volatile
+        state, connection, consumer_id, names, context.is_volatile
     )
     consumers.state[consumer] = ConsumerState.OPENING
     consumers.type[consumer] = frames.subscription_type[row]
@@ -141,16 +143,16 @@ def _open_consumer(state: ConsumptionState, block: PassContext, row: int) -> Non
     consumers.known_at[consumer] = frames.frame_no[row]
     consumption_consumers.see_broker_side(state, consumer)
     if before != ABSENT or frames.handle_incarnation[row] > 0:
-        add_permit_row(state, block, row, consumer, RESET, NULL)
+        add_permit_row(state, context, row, consumer, RESET, NULL)
 
 
 @kernel
-def handle_lifecycle(state: ConsumptionState, block: PassContext, row: int) -> None:
-    """A frame that opens or closes a consumer, or answers one that does."""
-    frames = block.frames
+def handle_lifecycle(state: ConsumptionState, context: PassContext, row: int) -> None:
+    """Handle a frame that opens or closes a consumer, or the answer to such a frame."""
+    frames = context.frames
     step = frames.lifecycle[row]
     if step == Lifecycle.OPENING:
-        _open_consumer(state, block, row)
+        _open_consumer(state, context, row)
         return
     consumers = state.consumers
     consumer = consumption_consumers.find_consumer(
@@ -161,10 +163,10 @@ def handle_lifecycle(state: ConsumptionState, block: PassContext, row: int) -> N
     if frames.direction[row] == columns.TO_CLIENT:
         consumption_consumers.see_client_side(state, consumer)
     if step == Lifecycle.REPEATED:
-        # Nothing starts anew, but it may say what a capture that began later did not know.
+        # The consumer stays open; the frame may have names that a late capture start missed.
         if consumers.type[consumer] == NULL:
             consumers.type[consumer] = frames.subscription_type[row]
-        _learn(state, block, row, consumer)
+        _update_names(state, context, row, consumer)
         consumption_consumers.see_broker_side(state, consumer)
     elif step == Lifecycle.READY:
         if consumers.state[consumer] == ConsumerState.OPENING:
@@ -175,19 +177,19 @@ def handle_lifecycle(state: ConsumptionState, block: PassContext, row: int) -> N
         consumers.state[consumer] = ConsumerState.CLOSING
         consumption_consumers.see_broker_side(state, consumer)
     elif step == Lifecycle.CLOSED_BY_BROKER:
-        _end_consumer(state, block, row, consumer, LeftBy.BROKER, CONSUMER_CLOSED)
+        _end_consumer(state, context, row, consumer, LeftBy.BROKER, CONSUMER_CLOSED)
     elif step in (Lifecycle.CLOSED_BY_CLIENT, Lifecycle.REFUSED):
-        _end_consumer(state, block, row, consumer, LeftBy.CLIENT, CONSUMER_CLOSED)
+        _end_consumer(state, context, row, consumer, LeftBy.CLIENT, CONSUMER_CLOSED)
 
 
 @kernel
-def _handle_close(state: ConsumptionState, block: PassContext, row: int) -> None:
-    """The connection is over. At the capture's end nothing closes: deliveries just stay open."""
-    if block.frames.status[row] == ENDED_CAPTURE_END:
+def _handle_close(state: ConsumptionState, context: PassContext, row: int) -> None:
+    """Close all consumers of an ended connection. The capture's end closes none of them."""
+    if context.frames.status[row] == ENDED_CAPTURE_END:
         return
-    connection = block.frames.connection_id[row]
+    connection = context.frames.connection_id[row]
     connection_row = consumption_consumers.find_connection(state, connection)
-    claims.end_claims_of_connection(state, block, row, connection)
+    claims.end_claims_of_connection(state, context, row, connection)
     if connection_row != ABSENT:
         consumers = state.consumers
         consumer = state.connections.first[connection_row]
@@ -195,7 +197,7 @@ def _handle_close(state: ConsumptionState, block: PassContext, row: int) -> None
             if consumers.state[consumer] != ConsumerState.CLOSED:
                 is_closing = consumers.state[consumer] == ConsumerState.CLOSING
                 outcome = CONSUMER_CLOSED if is_closing else DELIVERY_CONN_CLOSED
-                _end_consumer(state, block, row, consumer, LeftBy.CONNECTION, outcome)
+                _end_consumer(state, context, row, consumer, LeftBy.CONNECTION, outcome)
             consumer = consumers.next[consumer]
         consumption_consumers.forget_connection(state, connection)
     published.set_proxy_side(state, connection, 0)
@@ -203,10 +205,10 @@ def _handle_close(state: ConsumptionState, block: PassContext, row: int) -> None
 
 @kernel
 def _handle_fin(state: ConsumptionState, connection: int) -> None:
-    """One side has ended its stream: its consumers begin to go.
+    """FIN of one side: mark the connection's consumers as leaving.
 
-    The end of the connection is reported only when the other side has ended as well, and another
-    consumer may have got the messages by then.
+    The event of the connection's end comes only after the other side's FIN, and another consumer
+    may have received the messages by then.
     """
     connection_row = consumption_consumers.find_connection(state, connection)
     if connection_row == ABSENT:
@@ -220,12 +222,12 @@ def _handle_fin(state: ConsumptionState, connection: int) -> None:
 
 
 @kernel
-def handle_event(state: ConsumptionState, block: PassContext, row: int) -> None:
-    """What happens between frames."""
-    frames = block.frames
+def handle_event(state: ConsumptionState, context: PassContext, row: int) -> None:
+    """Handle an event between frames: a close, a FIN or a gap."""
+    frames = context.frames
     event = frames.command[row]
     if event == FrameEvent.CLOSE:
-        _handle_close(state, block, row)
+        _handle_close(state, context, row)
     elif event == FrameEvent.FIN:
         _handle_fin(state, frames.connection_id[row])
     elif may_hide_frames(frames, row):
@@ -236,14 +238,14 @@ def handle_event(state: ConsumptionState, block: PassContext, row: int) -> None:
 
 
 @kernel
-def _handle_transaction(state: ConsumptionState, block: PassContext, row: int) -> None:
-    """A transaction ends: for its client once that is confirmed, for subscriptions when told."""
-    frames = block.frames
+def _handle_transaction(state: ConsumptionState, context: PassContext, row: int) -> None:
+    """End a transaction: at END_TXN_RESPONSE, or at END_TXN_ON_SUBSCRIPTION."""
+    frames = context.frames
     command = frames.command[row]
     most, least = frames.txn_most_bits[row], frames.txn_least_bits[row]
     if command == commands.END_TXN_RESPONSE:
         transaction = published.find_transaction(
-            state, consumption_consumers.find_asked(state, frames.answered_frame_no[row])
+            state, consumption_consumers.find_packed(state, frames.answered_frame_no[row])
         )
         if transaction == ABSENT or frames.answered_command[row] != commands.END_TXN:
             return
@@ -257,23 +259,23 @@ def _handle_transaction(state: ConsumptionState, block: PassContext, row: int) -
     else:
         transaction = published.end_transaction(state, most, least, frames.txn_action[row])
         if command == commands.END_TXN:
-            consumption_consumers.remember_asked(state, frames.frame_no[row], transaction)
+            consumption_consumers.remember_packed(state, frames.frame_no[row], transaction)
             return
         transaction = published.find_transaction(state, transaction)
     action = state.transactions.action[transaction]
     if action in (consumption_state.TRANSACTION_COMMITTED, consumption_state.TRANSACTION_ABORTED):
         is_committed = action == consumption_state.TRANSACTION_COMMITTED
-        claims.end_claims_of_transaction(state, block, row, most, least, is_committed)
+        claims.end_claims_of_transaction(state, context, row, most, least, is_committed)
 
 
 @kernel
-def _handle_answer(state: ConsumptionState, block: PassContext, row: int) -> None:
-    """ERROR, ACK_RESPONSE, CONSUMER_STATS_RESPONSE: the exchanges know what it answers."""
-    frames = block.frames
+def _handle_answer(state: ConsumptionState, context: PassContext, row: int) -> None:
+    """ERROR, ACK_RESPONSE, CONSUMER_STATS_RESPONSE: apply it to the request that it answers."""
+    frames = context.frames
     asked_at = frames.answered_frame_no[row]
     asked = frames.answered_command[row]
     if asked == commands.ACK:
-        claims.answer_claims(state, block, row, asked_at, frames.error_code[row] != NULL)
+        claims.answer_claims(state, context, row, asked_at, frames.error_code[row] != NULL)
         return
     consumer = consumption_consumers.find_requester(state, asked_at)
     if consumer == ABSENT:
@@ -290,9 +292,9 @@ def _handle_answer(state: ConsumptionState, block: PassContext, row: int) -> Non
 
 
 @kernel
-def handle_slow_path(state: ConsumptionState, block: PassContext, row: int) -> None:
-    """Commands that change what is known of a consumer or a transaction, without rows."""
-    frames = block.frames
+def handle_slow_path(state: ConsumptionState, context: PassContext, row: int) -> None:
+    """Handle rare commands that change a connection, a consumer or a transaction."""
+    frames = context.frames
     command = frames.command[row]
     if command in (commands.CONNECT, commands.CONNECTED):
         connection_row = consumption_consumers.add_connection(state, frames.connection_id[row])
@@ -302,11 +304,11 @@ def handle_slow_path(state: ConsumptionState, block: PassContext, row: int) -> N
             if is_request:
                 state.connections.is_broker_seen[connection_row] = 1
     elif command in (commands.END_TXN, commands.END_TXN_RESPONSE, commands.END_TXN_ON_SUBSCRIPTION):
-        _handle_transaction(state, block, row)
+        _handle_transaction(state, context, row)
     elif command in (commands.CONSUMER_STATS_RESPONSE, commands.ERROR, commands.ACK_RESPONSE):
-        _handle_answer(state, block, row)
+        _handle_answer(state, context, row)
     elif frames.consumer_id[row] != NULL:
-        consumer = consumer_of(state, block, row)
+        consumer = consumer_of(state, context, row)
         if command in (commands.SEEK, commands.CONSUMER_STATS):
             consumption_consumers.remember_request(state, consumer, frames.frame_no[row])
         if command == commands.SEEK:
@@ -317,9 +319,9 @@ def handle_slow_path(state: ConsumptionState, block: PassContext, row: int) -> N
 
 @kernel
 def note_cut(state: ConsumptionState, frames: FrameColumns, row: int) -> None:
-    """A frame that cannot be read whole may hide what a gap would.
+    """Treat an incomplete frame as a gap if the missing part may matter.
 
-    One that was cut before the first id is of any consumer: an opening, a closing, their answer.
+    One cut before its first id may concern any consumer: open it, close it, or answer either.
     """
     command = frames.command[row]
     is_nameless = (

@@ -1,9 +1,9 @@
-"""The balance of permits of each consumer: what it granted, what deliveries cost, when it began.
+"""The balance of permits of each consumer: permits granted minus messages delivered.
 
-A permit is one message. The broker sends whole entries while the balance is above zero, so that it
-may fall below: it is never clamped. It starts at zero with each SUBSCRIBE that opens the consumer;
-where that was not seen, or frames are missing since, it is unknown until the next such SUBSCRIBE or
-until the broker says it (CONSUMER_STATS_RESPONSE).
+A permit is one message. The broker sends whole entries while the balance is above zero, so the
+balance may fall below zero and is never clamped. It starts at zero with each SUBSCRIBE that opens
+the consumer. If that was not seen, or frames are missing since, it is unknown until the next such
+SUBSCRIBE or until the broker reports it (CONSUMER_STATS_RESPONSE).
 """
 
 from dissector.blocks import Int64Array
@@ -20,9 +20,9 @@ from dissector.tables import ABSENT
 
 @inlined
 def message_cost(frames: FrameColumns, row: int, words: Int64Array) -> int:
-    """Messages that a MESSAGE costs and brings; null where the metadata was not read.
+    """Permits that a MESSAGE costs: its messages; null if its metadata was not read.
 
-    Pulsar: what the broker says itself, else the bits of the ack_set, one per message still to be
+    Pulsar: the broker's own number, else the bits of the ack_set, one per message still to be
     acked, else the messages of the entry.
     """
     permits = frames.message_permits[row]
@@ -39,7 +39,7 @@ def message_cost(frames: FrameColumns, row: int, words: Int64Array) -> int:
 def is_balance_known(state: ConsumptionState, row: int) -> bool:
     """Whether the balance is known from its start and no frame is missing since.
 
-    Where nothing of the broker's direction is captured nobody knows what was delivered.
+    It is unknown if nothing of the broker's direction was captured: deliveries were not seen.
     """
     known_at = state.consumers.known_at[row]
     connection_row = state.consumers.connection_row[row]
@@ -55,11 +55,11 @@ def is_balance_known(state: ConsumptionState, row: int) -> bool:
 
 @inlined
 def learn_balance(state: ConsumptionState, row: int, available: int, frame_no: int) -> None:
-    """CONSUMER_STATS_RESPONSE: the broker's own balance serves where ours is not known.
+    """CONSUMER_STATS_RESPONSE: the broker's balance replaces ours if ours is unknown or smaller.
 
-    It also serves where it is larger than ours: FLOWs reach the broker in the order in which they
-    were seen, so that it charged less than was counted. That it is smaller proves nothing, because
-    deliveries that it has charged may still be on their way.
+    A larger one is right: FLOWs reach the broker in the order in which they were seen, so that the
+    broker charged less than was counted. A smaller one proves nothing, because deliveries that the
+    broker has charged may still be in flight.
     """
     if available == NULL:
         return
@@ -70,19 +70,19 @@ def learn_balance(state: ConsumptionState, row: int, available: int, frame_no: i
 
 @inlined
 def add_permit_row(
-    state: ConsumptionState, block: PassContext, frame: int, consumer: int, event: int, delta: int
+    state: ConsumptionState, context: PassContext, frame: int, consumer: int, event: int, delta: int
 ) -> None:
-    """One row with the balance as it is now."""
+    """Write a row of permits with the current balance."""
     consumers = state.consumers
-    permits = block.out.permits
+    permits = context.out.permits
     row = state.counters[consumption_state.OUT_PERMITS]
     state.counters[consumption_state.OUT_PERMITS] = row + 1
     is_known = is_balance_known(state, consumer)
     permits.connection_id[row] = consumers.connection[consumer]
     permits.consumer_id[row] = consumers.id[consumer]
     permits.incarnation[row] = consumers.incarnation[consumer]
-    permits.frame_no[row] = block.frames.frame_no[frame]
-    permits.ts[row] = block.frames.last_ts_ns[frame]
+    permits.frame_no[row] = context.frames.frame_no[frame]
+    permits.ts[row] = context.frames.last_ts_ns[frame]
     permits.event[row] = event
     permits.delta[row] = delta
     permits.available_after[row] = consumers.available[consumer] if is_known else NULL
@@ -96,7 +96,7 @@ def add_permit_row(
 
 @inlined
 def change_balance(state: ConsumptionState, consumer: int, change: int) -> int:
-    """Add permits of a FLOW, or take those of a delivery; null: their number was not read."""
+    """Add a FLOW's permits or a delivery's (negative); null: the number was not read."""
     if change == NULL:
         state.consumers.known_at[consumer] = -1
     else:
@@ -106,10 +106,10 @@ def change_balance(state: ConsumptionState, consumer: int, change: int) -> int:
 
 @inlined
 def counts_flow(state: ConsumptionState, consumer: int) -> bool:
-    """Whether the broker takes a FLOW of this consumer now; it ignores one before the success.
+    """Whether the broker counts a FLOW of this consumer now; it ignores one before the success.
 
-    A success, or a SUBSCRIBE after a close, may also have been missed by the capture: in a gap, or
-    because nothing of the broker's direction was captured.
+    The capture may have missed a success, or a SUBSCRIBE after a close: in a gap, or because
+    nothing of the broker's direction was captured.
     """
     consumers = state.consumers
     connections = state.connections

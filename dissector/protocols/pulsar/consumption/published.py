@@ -1,4 +1,4 @@
-"""When an entry was published, by its id, and how transactions ended: bounded memories in turn."""
+"""Publish times by entry id, and ends of transactions: ring buffers of bounded size."""
 
 from dissector.codecs.integers import wrapped
 from dissector.jit import inlined, kernel
@@ -12,28 +12,28 @@ from dissector.tables import ABSENT, find, put, remove
 
 @inlined
 def proxy_side_of(state: ConsumptionState, connection: int) -> int:
-    """1 for a connection of a proxy's broker leg, else 0."""
-    if state.counters[consumption_state.LEGS] == 0:
+    """1 for a connection on a proxy's broker side, else 0."""
+    if state.counters[consumption_state.BROKER_SIDES] == 0:
         return 0
-    return max(find(state.table, connection, 0, 0, TableKey.LEG), 0)
+    return max(find(state.table, connection, 0, 0, TableKey.PROXY_SIDE), 0)
 
 
 @kernel
 def set_proxy_side(state: ConsumptionState, connection: int, proxy_side: int) -> None:
-    """Say on which leg of a proxy a connection is."""
-    before = remove(state.table, connection, 0, 0, TableKey.LEG)
+    """Set on which side of a proxy a connection is: 1 for the broker's, 0 for any other."""
+    before = remove(state.table, connection, 0, 0, TableKey.PROXY_SIDE)
     if before != ABSENT:
-        state.counters[consumption_state.LEGS] -= 1
+        state.counters[consumption_state.BROKER_SIDES] -= 1
     if proxy_side == 1:
-        put(state.table, connection, 0, 0, TableKey.LEG, 1)
-        state.counters[consumption_state.LEGS] += 1
+        put(state.table, connection, 0, 0, TableKey.PROXY_SIDE, 1)
+        state.counters[consumption_state.BROKER_SIDES] += 1
 
 
 @inlined
 def domain_of(topic: int, connection: int) -> int:
-    """Where a ledger's number stands for one ledger: its topic, else the connection (negative).
+    """The scope in which a ledger's number is unique: its topic, else the connection (negative).
 
-    Two clusters number their ledgers alike; what one connection carries is of one cluster.
+    Two clusters number their ledgers alike; one connection carries the ledgers of one cluster.
     """
     return topic if topic >= 0 else -2 - connection
 
@@ -42,9 +42,9 @@ def domain_of(topic: int, connection: int) -> int:
 def remember_published(
     state: ConsumptionState, topic: int, ledger: int, entry: int, proxy_side: int, last_ns: int
 ) -> None:
-    """Note when the SEND of an entry was complete; the oldest page of entries makes room.
+    """Store when the SEND of an entry was complete; a new page overwrites the oldest one.
 
-    topic: of domain_of.
+    topic: from domain_of.
     """
     published = state.published
     counters = state.counters
@@ -72,9 +72,9 @@ def remember_published(
 def published_ns(
     state: ConsumptionState, topic: int, connection: int, ledger: int, entry: int, proxy_side: int
 ) -> int:
-    """When the SEND of an entry was complete, ns; null if that is not known.
+    """When the SEND of an entry was complete, ns; null if unknown.
 
-    connection: that of the consumer; the receipt may have come on it without a known topic.
+    connection: the consumer's; the receipt may have been on it, without a known topic.
     """
     if ledger < 0 or entry < 0 or state.counters[consumption_state.NEXT_PUBLISHED] == 0:
         return NULL
@@ -88,7 +88,7 @@ def published_ns(
 
 @inlined
 def _page_of(state: ConsumptionState, topic: int, ledger: int, entry: int, proxy_side: int) -> int:
-    """The page that an entry is noted in, ABSENT if there is none."""
+    """The page of an entry, ABSENT if there is none."""
     kind = TableKey.PUBLISHED + proxy_side
     return int(find(state.table, topic, ledger, entry >> consumption_state.PAGE_BITS, kind))
 
@@ -97,9 +97,9 @@ def _page_of(state: ConsumptionState, topic: int, ledger: int, entry: int, proxy
 def forget_published(
     state: ConsumptionState, topic: int, ledger: int, entry: int, proxy_side: int, until_ns: int
 ) -> None:
-    """Drop what was noted of an entry, if its SEND was complete by a time.
+    """Remove the publish time of an entry if it is not after `until_ns`.
 
-    topic: of domain_of.
+    topic: from domain_of.
     """
     page = _page_of(state, topic, ledger, entry, proxy_side)
     bit = entry & (consumption_state.PAGE_ENTRIES - 1)
@@ -110,7 +110,7 @@ def forget_published(
 
 @kernel
 def _stamp_of(state: ConsumptionState, topic: int, ledger: int, entry: int, proxy_side: int) -> int:
-    """What was noted of an entry; null if nothing was."""
+    """The stored publish time of an entry, ns; null if there is none."""
     page = _page_of(state, topic, ledger, entry, proxy_side)
     bit = entry & (consumption_state.PAGE_ENTRIES - 1)
     if page == ABSENT or (state.published.known[page] >> bit) & 1 == 0:
@@ -120,7 +120,7 @@ def _stamp_of(state: ConsumptionState, topic: int, ledger: int, entry: int, prox
 
 @kernel
 def transaction_of(state: ConsumptionState, most: int, least: int) -> int:
-    """The packed number of a transaction, which is taken up if it is new."""
+    """The packed number of a transaction; adds a row if it is new."""
     transactions = state.transactions
     counters = state.counters
     row = find(state.table, most, least, 0, TableKey.TRANSACTION)
@@ -145,7 +145,7 @@ def transaction_of(state: ConsumptionState, most: int, least: int) -> int:
 
 @kernel
 def end_transaction(state: ConsumptionState, most: int, least: int, action: int) -> int:
-    """END_TXN: commit or abort; returns the packed number."""
+    """Store the action of an END_TXN (commit or abort); returns the packed number."""
     packed = transaction_of(state, most, least)
     state.transactions.action[packed & ((1 << consumption_state.ROW_BITS) - 1)] = action
     return packed
@@ -153,7 +153,7 @@ def end_transaction(state: ConsumptionState, most: int, least: int, action: int)
 
 @inlined
 def find_transaction(state: ConsumptionState, packed: int) -> int:
-    """The row behind a packed number; ABSENT if there is none, or another one has it now."""
+    """The row of a packed number; ABSENT if there is none or its row was reused."""
     row = packed & ((1 << consumption_state.ROW_BITS) - 1)
     if packed == ABSENT or row >= len(state.transactions.serial):
         return ABSENT
@@ -166,7 +166,7 @@ def find_transaction(state: ConsumptionState, packed: int) -> int:
 
 @kernel
 def was_committed(state: ConsumptionState, packed: int) -> bool:
-    """Whether a transaction is known to have been committed."""
+    """Whether a commit of the transaction was seen."""
     row = find_transaction(state, packed)
     return bool(
         row != ABSENT and state.transactions.action[row] == consumption_state.TRANSACTION_COMMITTED

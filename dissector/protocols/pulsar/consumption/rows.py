@@ -1,4 +1,4 @@
-"""Rows of deliveries, permits, acks and notices on their way out of the kernels."""
+"""Output rows of the kernels: deliveries, permits, acks and notices."""
 
 from typing import NamedTuple
 
@@ -93,7 +93,7 @@ class AckRows(Bundle):
 
 
 class ConsumptionRows(State):
-    """Room for rows; state.counters says how many are filled. words: ack sets of deliveries."""
+    """Output arrays; state.counters has the numbers of filled rows. words: deliveries' ack sets."""
 
     deliveries: DeliveryRows
     permits: PermitRows
@@ -103,7 +103,7 @@ class ConsumptionRows(State):
 
 
 def new_rows(rows: int, words: int) -> ConsumptionRows:
-    """Room for so many rows of each table."""
+    """Allocate output arrays: `rows` rows of each table, `words` words of ack sets."""
     return ConsumptionRows(
         deliveries=DeliveryRows.new(rows),
         permits=PermitRows.new(rows),
@@ -114,7 +114,7 @@ def new_rows(rows: int, words: int) -> ConsumptionRows:
 
 
 class PassContext(NamedTuple):
-    """What kernels read of a block of frames, and where their rows go.
+    """The input of the kernels for a block of frames, and their output rows.
 
     ids, words: ids of ACK and REDELIVER frames, and words of ack sets.
     is_volatile: int64[names], 1 for the name of a topic that is not persistent.

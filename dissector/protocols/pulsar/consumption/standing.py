@@ -1,18 +1,18 @@
-"""What ACKs that stand leave of a delivery, cumulative ones of later entries among them.
+"""The messages of a delivery that ACKs leave, including cumulative ACKs of later entries.
 
-Theory. A cumulative ACK means all that its consumer holds up to its id. What stands in the
-consumer's list gets a claim on it, or ends. What is set aside, because other ACKs leave nothing of
-it, may be much, and further ACKs may be many. So such an ACK is noted once for its consumer, as a
-*reach*, as long as deliveries of that consumer are set aside:
+Theory. A cumulative ACK names all its consumer's open deliveries up to its id. Deliveries in the
+consumer's list get a claim, or end. Deliveries set aside (other ACKs leave nothing of them) may be
+many, and so may further ACKs. So such an ACK is listed once for its consumer, as a *reach*, while
+deliveries of that consumer are set aside:
 
-    noted  --the answer or the commit grants it--> certain: reaches before it that go no further go
-           --it is refused, or its transaction is aborted--> gone
-           --no delivery of its consumer is set aside any more--> gone
+    listed  --the answer or the commit grants it--> certain: earlier, shorter reaches are removed
+            --it is refused, or its transaction is aborted--> removed
+            --no delivery of its consumer is set aside any more--> removed
 
-Which reach stands is asked only when nothing else is left to hold a delivery, and then from the
-last one back: clients acknowledge in order, so that the last one mostly is an answer. A delivery
-whose own claims are taken back *leans* on a reach that is still undecided: it gets a claim of that
-ACK. Reaches in transactions have a list of their own, as those outside are asked for alone, too.
+Reaches are searched only when no other claim covers a delivery, and then from the last one back:
+clients acknowledge in order, so that the last one mostly matches. A delivery whose own claims are
+revoked gets a claim of the first undecided reach found. Reaches in transactions have a separate
+list, because some searches need those outside alone.
 """
 
 from typing import Final
@@ -26,23 +26,23 @@ from dissector.protocols.pulsar.consumption.published import find_transaction
 from dissector.protocols.pulsar.consumption.state import ConsumptionState
 from dissector.tables import ABSENT, ListHeads
 
-# Which ACKs are asked for: each level also takes those of the one before.
-DECIDED: Final = 0  # outside transactions; also those that wait for their answer
-COMMITTING: Final = 1  # in transactions whose commit was asked for
-UNDECIDED: Final = 2  # in transactions whose abort was not asked for
+# Levels of ACKs to count: each includes the one before.
+DECIDED: Final = 0  # outside transactions, unanswered ones included
+COMMITTING: Final = 1  # in transactions whose commit was requested
+UNDECIDED: Final = 2  # in transactions whose abort was not requested
 ALL: Final = 3
 
 
 @inlined
 def has_spent(state: ConsumptionState) -> bool:
-    """Whether walks over lists took more steps than there were frames for."""
+    """Whether list walks have used up their budget of steps per frame."""
     budget = FREE_ACK_STEPS + ACK_STEPS_PER_FRAME * state.counters[consumption_state.CLOCK]
     return bool(state.counters[consumption_state.SPENT_STEPS] > budget)
 
 
 @inlined
 def counts(state: ConsumptionState, claim: int, level: int) -> bool:
-    """Whether an ACK is one of those that are asked for."""
+    """Whether the ACK of a claim counts at a level."""
     packed = state.claims.transaction[claim]
     if level == ALL or packed == ABSENT:
         return True
@@ -57,9 +57,9 @@ def counts(state: ConsumptionState, claim: int, level: int) -> bool:
 
 @kernel
 def messages_left(state: ConsumptionState, delivery: int, level: int) -> int:
-    """How many messages of a delivery no ACK of it has taken, reaches apart.
+    """How many messages of a delivery its own ACKs leave at a level, without reaches.
 
-    At level ALL these become what is left of the batch.
+    Level ALL also writes the result to the delivery's bits left.
     """
     deliveries = state.deliveries
     count = deliveries.left_words[delivery]
@@ -81,8 +81,8 @@ def messages_left(state: ConsumptionState, delivery: int, level: int) -> int:
                 break
             state.counters[consumption_state.SPENT_STEPS] += 1
             if counts(state, claim, level):
-                block = state.claims.word_block[claim]
-                word = int(word) & int(state.words[words_at(block) + word_index])
+                claimed = words_at(state.claims.word_block[claim])
+                word = int(word) & int(state.words[claimed + word_index])
             claim = state.shares.next[claim]
         if level == ALL:
             state.words[base + word_index] = word
@@ -98,9 +98,9 @@ def messages_left(state: ConsumptionState, delivery: int, level: int) -> int:
 def _last_reach(
     state: ConsumptionState, reaches: ListHeads, delivery: int, level: int, most: int
 ) -> int:
-    """The last reach of a list that covers a delivery, or ABSENT. most: to be looked at.
+    """The last reach of a list that covers a delivery, or ABSENT. most: reaches to examine.
 
-    One that came when the entry had been delivered again means that delivery.
+    A reach from after the entry's redelivery covers that redelivery instead.
     """
     until = state.deliveries.superseded_at[delivery]
     claims = state.claims
@@ -126,8 +126,8 @@ def _last_reach(
 def find_reach(state: ConsumptionState, delivery: int, level: int) -> int:
     """A cumulative ACK of a later entry that covers a delivery that is set aside, or ABSENT.
 
-    Those in transactions that commit may stand behind very many whose end is never seen: only the
-    last few are looked through for them.
+    A reach of a committing transaction may be listed before very many whose end is never seen:
+    only the last MAX_CHAIN_STEPS are searched.
     """
     if state.deliveries.is_claimed[delivery] == 0:
         return ABSENT
@@ -144,8 +144,8 @@ def find_reach(state: ConsumptionState, delivery: int, level: int) -> int:
 
 
 @kernel
-def is_taken(state: ConsumptionState, delivery: int, level: int) -> bool:
-    """Whether such ACKs leave nothing of a delivery."""
+def leaves_nothing(state: ConsumptionState, delivery: int, level: int) -> bool:
+    """Whether the ACKs of a level, reaches included, leave nothing of a delivery."""
     return bool(
         messages_left(state, delivery, level) == 0 or find_reach(state, delivery, level) != ABSENT
     )
@@ -153,7 +153,7 @@ def is_taken(state: ConsumptionState, delivery: int, level: int) -> bool:
 
 @kernel
 def list_reach(state: ConsumptionState, reach: int, consumer: int) -> None:
-    """Put a reach behind those of its consumer."""
+    """Append a reach to its consumer's list."""
     state.claims.consumer[reach] = consumer
     reaches = state.reaches
     if state.claims.transaction[reach] != ABSENT:
@@ -163,7 +163,7 @@ def list_reach(state: ConsumptionState, reach: int, consumer: int) -> None:
 
 @kernel
 def unlist_reach(state: ConsumptionState, reach: int) -> None:
-    """A reach covers nothing more; one that is undecided goes on waiting without effect."""
+    """Remove a reach from its consumer's list; free it, unless it is still undecided."""
     claims = state.claims
     consumer = claims.consumer[reach]
     if consumer == ABSENT:
@@ -178,10 +178,10 @@ def unlist_reach(state: ConsumptionState, reach: int) -> None:
 
 
 @inlined
-def _goes_no_further(state: ConsumptionState, reach: int, other: int) -> bool:
-    """Whether all that a reach covers another one, which came later, covers, too.
+def _is_covered(state: ConsumptionState, reach: int, other: int) -> bool:
+    """Whether a later reach covers everything that a reach covers.
 
-    Not so where an id was delivered again since: the older delivery may have the first alone.
+    False if an id was redelivered since: then only the first one may cover the older delivery.
     """
     claims = state.claims
     return bool(
@@ -198,12 +198,10 @@ def _goes_no_further(state: ConsumptionState, reach: int, other: int) -> bool:
 
 
 @kernel
-def _unlist_those_within(
-    state: ConsumptionState, reaches: ListHeads, before: int, reach: int
-) -> None:
-    """Take out the last reaches of a list, from one on back, that go no further than another."""
+def _unlist_covered(state: ConsumptionState, reaches: ListHeads, before: int, reach: int) -> None:
+    """Remove reaches that `reach` covers from a list, from `before` back to the first other one."""
     for _ in range(reaches.length[state.claims.consumer[reach]]):
-        if before == ABSENT or not _goes_no_further(state, before, reach):
+        if before == ABSENT or not _is_covered(state, before, reach):
             return
         further = state.shares.previous[before]
         unlist_reach(state, before)
@@ -212,11 +210,11 @@ def _unlist_those_within(
 
 @kernel
 def make_certain(state: ConsumptionState, reach: int) -> None:
-    """An ACK counts whatever comes: those before it that go no further need not be asked."""
+    """Mark a reach whose ACK counts as certain; remove earlier reaches that it covers."""
     claims = state.claims
     consumer = claims.consumer[reach]
     if claims.transaction[reach] != ABSENT:
-        # Among those outside it stands where it would have stood.
+        # It moves to the list of reaches outside transactions, by the frame of its ACK.
         tables.list_unlink(state.transaction_reaches, state.shares, consumer, reach)
         claims.transaction[reach] = ABSENT
         before = state.reaches.last[consumer]
@@ -226,14 +224,14 @@ def make_certain(state: ConsumptionState, reach: int) -> None:
             state.counters[consumption_state.SPENT_STEPS] += 1
             before = ABSENT if has_spent(state) else int(state.shares.previous[before])
         tables.list_insert(state.reaches, state.shares, consumer, before, reach)
-    _unlist_those_within(state, state.reaches, state.shares.previous[reach], reach)
+    _unlist_covered(state, state.reaches, state.shares.previous[reach], reach)
     last = state.transaction_reaches.last[consumer]
-    _unlist_those_within(state, state.transaction_reaches, last, reach)
+    _unlist_covered(state, state.transaction_reaches, last, reach)
 
 
 @kernel
 def forget_reaches(state: ConsumptionState, consumer: int) -> None:
-    """No delivery of a consumer is set aside any more."""
+    """Remove all reaches of a consumer, none of whose deliveries is set aside any more."""
     for _ in range(state.reaches.length[consumer]):
         unlist_reach(state, state.reaches.first[consumer])
     for _ in range(state.transaction_reaches.length[consumer]):

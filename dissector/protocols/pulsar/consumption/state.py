@@ -1,17 +1,16 @@
-"""What deliveries, permits and acks remember between two frames, as bundles that kernels share.
+"""The state of deliveries, permits and acks between two frames, as bundles that kernels share.
 
-Times are not kept here but frame numbers: they rise with every frame of the capture, so that
-"since then" is a comparison. An event between frames counts as the frame before it (`CLOCK`).
+Most moments are stored as frame numbers, which rise with every frame of the capture, so that "since
+then" is a comparison. An event between frames counts as the frame before it (`CLOCK`).
 
-Theory. A *consumer* is one incarnation of a consumer id on a connection; a closed one stays as long
-as there is room, because the cause of a redelivery depends on how the holder before went. A *group*
-is the domain of identities: one (topic, subscription), or one (connection, consumer id) where a
-name is unknown. A *delivery* is one MESSAGE that is neither acked nor given up. A *page* has a cell
-for each of 64 neighbouring entry ids of a ledger: the last delivery of that id. The oldest pages
-are given back when there is no room; what remains of them are *nodes*, which only tell that an id
-was delivered (see `identities`). An ACK that may still be refused, or rolled back, has a *claim* on
-each delivery that it means (see `claims`). All are found through one hash table, whose keys end in
-a TableKey.
+Theory. A *consumer* is one incarnation of a consumer id on a connection; a closed one is kept while
+there is room, because the cause of a redelivery depends on how the previous consumer ended. A
+*group* is the domain of identities: one (topic, subscription), or one (connection, consumer id) if
+a name is unknown. A *delivery* is one MESSAGE that is open. A *page* has a cell for each of 64
+neighbouring entry ids of a ledger: the last delivery of that id. Without room the oldest pages are
+evicted; of their ids, *nodes* store only that they were delivered (see `identities`). An ACK that
+may still be refused, or rolled back, has a *claim* on each delivery that it names (see `claims`).
+One hash table maps keys, whose last word is a TableKey, to the rows.
 """
 
 import enum
@@ -32,12 +31,12 @@ class TableKey(enum.IntEnum):
 
     CONSUMER = 1  # connection, consumer id
     CONNECTION = 2  # connection
-    NAMED_GROUP = 3  # topic, subscription, leg
-    LOCAL_GROUP = 4  # connection, consumer id, leg
+    NAMED_GROUP = 3  # topic, subscription, proxy side
+    LOCAL_GROUP = 4  # connection, consumer id, proxy side
     PAGE = 5  # group serial, ledger, page number
     TRANSACTION = 6  # two halves of its id
-    LEG = 7  # connection; the value is 1 on a proxy's broker leg
-    PUBLISHED = 8  # topic, ledger, page number; 9 on a proxy's broker leg
+    PROXY_SIDE = 7  # connection; the value is 1 on a proxy's broker side
+    PUBLISHED = 8  # topic, ledger, page number; 9 on a proxy's broker side
     ACK = 10  # frame of an ACK that waits for its answer; the value is its first claim
     ANSWERS = 11  # connection; the value is the list of claims of ACKs outside transactions
     COMMIT = 12  # two halves of a transaction's id; the value is the list of its claims
@@ -54,21 +53,21 @@ class ConsumerState(enum.IntEnum):
 
 
 class LeftBy(enum.IntEnum):
-    """Who made a consumer go."""
+    """Why a consumer left."""
 
     CLIENT = 1
     BROKER = 2
     CONNECTION = 3
-    UNSEEN = 4  # another one has its id
+    UNSEEN = 4  # its close was not seen: another consumer has its id
 
 
 PAGE_BITS: Final = 6
 PAGE_ENTRIES: Final = 1 << PAGE_BITS
 NODE_LEVELS: Final = 11  # 6 bits of the entry id each
-ROW_BITS: Final = 20  # of a packed number: the row below, above it a serial, never used twice
+ROW_BITS: Final = 20  # of a packed number: the row in the low bits, above it a serial, used once
 
 # How the last delivery of a cell ended.
-END_OTHER: Final = 0  # open, or its consumer went
+END_OTHER: Final = 0  # open, or its consumer left
 END_REQUESTED: Final = 1
 END_ROLLED_BACK: Final = 2
 END_ACKED: Final = 3
@@ -83,10 +82,10 @@ NEXT_NODE: Final = 2
 NEXT_PUBLISHED: Final = 3
 NEXT_TRANSACTION: Final = 4
 NODES_EVER: Final = 5
-LEGS: Final = 6  # connections of a proxy's broker leg
+BROKER_SIDES: Final = 6  # connections on a proxy's broker side
 SPENT_STEPS: Final = 7  # of walks over lists that are not in order
-WORDS_USED: Final = 8  # of the arena of words, free pieces behind included
-ORDINAL: Final = 9  # of the frame or event in hand, over all rows of all blocks, from 1
+WORDS_USED: Final = 8  # of the arena of words, freed blocks included
+ORDINAL: Final = 9  # of the current frame or event, over all rows of all blocks, from 1
 OUT_DELIVERIES: Final = 10  # rows written
 OUT_PERMITS: Final = 11
 OUT_ACKS: Final = 12
@@ -94,49 +93,49 @@ OUT_WORDS: Final = 13
 DELIVERIES_GIVEN_UP: Final = 14  # hits of limits
 IDENTITIES_FORGOTTEN: Final = 15
 CONSUMERS_REFUSED: Final = 16
-LOOKED_AT: Final = 17  # deliveries that cumulative ACKs and new names looked at
-ROWS_MADE: Final = 18  # room made for rows, so far: with LOOKED_AT a measure of cost
-NOTICE_FROM: Final = 19  # how many hits of each of these three are worth the next notice
+LOOKED_AT: Final = 17  # deliveries that cumulative ACKs and new names visited
+ROWS_MADE: Final = 18  # output rows allocated so far: with LOOKED_AT a measure of cost
+NOTICE_FROM: Final = 19  # how many hits of each of the three limits cause the next notice
 MOST_CLAIMS: Final = 22  # bound of claims
 COUNTERS: Final = 23
 
-WORD_CLASSES: Final = 13  # pieces of 1, 2, 4 .. 4096 words
-REQUESTS: Final = 1 << 14  # about consumers and transactions, whose answers are awaited
+WORD_CLASSES: Final = 13  # blocks of 1, 2, 4 .. 4096 words
+REQUESTS: Final = 1 << 14  # unanswered requests about consumers and transactions
 
-# -- lists that belong to nobody else
+# -- lists of the state as a whole
 LIST_CLOSED: Final = 0  # closed consumers, oldest first
 LIST_IDLE: Final = 1  # groups without members
 LIST_AGES: Final = 2  # all open deliveries
 LIST_PAGES: Final = 3
 LISTS: Final = 4
 
-# A frame may bring a consumer, a connection, two groups, a page, published entries and a node; or,
-# an ACK, a transaction, the ACK itself and the list of its claims.
+# A frame may add a consumer, a connection, two groups, a page, published entries and a node; an ACK
+# a transaction, the ACK itself and the list of its claims.
 _KEYS_PER_FRAME: Final = 8
-OVERFLOW_CONSUMER: Final = 0  # the row that stands in when there is no room for a consumer
+OVERFLOW_CONSUMER: Final = 0  # the row that is used when there is no room for a consumer
 
 
 class Consumers(Bundle):
-    """Incarnations of consumers; null where a name or type is not known.
+    """Incarnations of consumers; null if a name or type is unknown.
 
     topic, subscription, name: codes.
-    left_by, left_at: who made it go and the frame where it began to, 0 while it is there.
-    left_gap_at: frame before the last gap towards the broker by then, -1 if none.
+    left_by, left_at: why it left and the frame at which it began to, 0 while it is present.
+    left_gap_at: frame before the last gap towards the broker until then, -1 if none.
     opened_at: frame of its SUBSCRIBE, 0 if that was not seen.
     group: of its identities.
     local: group of deliveries from before its names were known; ABSENT if none.
-    available: permits, if the balance is known: since frame known_at, -1 if not.
+    available: permits, known since frame known_at (-1: unknown).
     unacked: messages of open deliveries that are not acked.
     unread: open deliveries whose size was not read.
     is_ascending: 1 while ids rise along its open deliveries.
     page: of its last delivery.
     serial: never used twice, unlike the row.
     is_failover: 1 if its subscription was seen to switch.
-    inactive_at: frame that last switched it off.
-    wants_all: 1 once it asked for all that it holds.
-    connection_row: ABSENT when that is gone.
-    claimed: deliveries that only wait for claims on them.
-    superseded_at: frame that last delivered the id of one of these again.
+    inactive_at: frame that last made it inactive.
+    wants_all: 1 once it requested redelivery of all its open deliveries.
+    connection_row: ABSENT once the connection was freed.
+    claimed: number of deliveries set aside, which wait for claims.
+    superseded_at: frame that last redelivered the id of a delivery set aside.
     first, last, length: its open deliveries.
     next, previous: consumers of its connection.
     """
@@ -180,8 +179,8 @@ class ConsumerConnections(Bundle):
 
     broker_gap_at, client_gap_at: frame before the last gap towards the broker or the client, -1 if
         none.
-    is_broker_seen: 1 if anything towards the broker was seen.
-    is_client_missing: 1 while nothing towards the client was seen, from a CONNECT on anew.
+    is_broker_seen: 1 if a frame towards the broker was seen.
+    is_client_missing: 1 while no frame towards the client was seen; a CONNECT sets it again.
     first, last, length: its consumers.
     """
 
@@ -199,10 +198,10 @@ class ConsumerConnections(Bundle):
 class IdentityDomains(Bundle):
     """Domains of identities.
 
-    members: consumers that belong to it.
-    has_identity: 0 for a topic that is not persistent, whose ids are all alike.
+    members: number of its consumers.
+    has_identity: 0 for a topic that is not persistent, whose ids are all 0:0.
     seek_at: frame of the last SEEK that the broker did not refuse, 0 if none.
-    forgotten_at: frame at which its last page was given back.
+    forgotten_at: frame at which its last page was evicted.
     gap_at: frame before the last gap in which a delivery may have been lost, -1 if none.
     """
 
@@ -224,19 +223,19 @@ class Deliveries(Records):
     """Open deliveries.
 
     messages: of the whole entry.
-    count: those that came.
-    left: those not acked; null if not read.
-    cause, previous_frame_no, previous_connection: null if it came for the first time.
-    page: of its identity, ABSENT without one, or when the id was delivered again meanwhile.
-    superseded_at: frame that delivered the id again, 0 if none did.
+    count: messages delivered.
+    left: messages not acked; null if not read.
+    cause, previous_frame_no, previous_connection: null if it is the first delivery.
+    page: of its identity, ABSENT without one, or once the id was redelivered.
+    superseded_at: frame that redelivered the id, 0 if none did.
     word_block: its words, packed, ABSENT if none: the set_words words of its ack_set (null: none),
-        then the left_words words of the bits left (0 while all are), and as many of those that no
-        decided ACK took.
+        then the left_words words of the bits left (0 while all are), and as many words of the bits
+        that decided ACKs leave.
     next, previous: deliveries of its consumer.
     first, last, length: claims on it.
-    is_claimed: 1 if they leave nothing, and it is in no list of its consumer.
-    is_rolled_back: 1 once a transaction that acked it or a part of it was undone.
-    taken_back: outcome for want of an ACK that counts, null before one was refused or rolled back.
+    is_claimed: 1 if it is set aside: claims leave nothing, and it is not in its consumer's list.
+    is_rolled_back: 1 once a transaction that acked it or a part of it was rolled back.
+    taken_back: outcome if no other ACK counts, null until one was refused or rolled back.
     """
 
     consumer: Int64Array
@@ -276,18 +275,18 @@ class Deliveries(Records):
 
 
 class Claims(Records):
-    """What an ACK says of a delivery, until it is decided; or a reach (see `standing`).
+    """Effects of undecided ACKs, each on one delivery; or reaches (see `standing`).
 
-    delivery, frame_no: the delivery and its frame, which tells whether the row is still its own;
-        ABSENT and null of a reach.
-    consumer: of a reach whose list it is in, else ABSENT.
-    ledger, entry: the id up to which a reach goes, without it.
+    delivery, frame_no: the delivery and its frame, by which a reused row is recognised; ABSENT and
+        null for a reach.
+    consumer: of a listed reach, else ABSENT.
+    ledger, entry: exclusive upper end of a reach.
     ack_frame_no: of the ACK.
-    of_ack: on the first claim of an ACK that waits for its answer, how many it has; else 0.
+    of_ack: on the first claim of an unanswered ACK, the number of its claims; else 0.
     word_block: the bits that it leaves, packed; ABSENT if none.
     transaction: packed, or ABSENT.
-    waiting: the list it is in: of its transaction, else of its connection, the claims of one ACK in
-        a row, its reach before them; ABSENT of a reach that is decided.
+    waiting: its list: of its transaction, else of its connection, the claims of one ACK adjacent,
+        its reach before them; ABSENT for a decided reach.
     """
 
     waiting: Int64Array
@@ -308,9 +307,9 @@ class EntryIdPages(Records):
     """64 neighbouring ids each.
 
     serial: id of the group; its row may be reused.
-    seen: bit set of ids that were delivered.
-    known: of those whose cell is filled.
-    open: how many of them have an open delivery.
+    seen: bit set of the ids that were delivered.
+    known: bit set of the ids whose cell is filled.
+    open: number of ids with an open delivery.
     """
 
     group: Int64Array
@@ -331,7 +330,7 @@ class EntrySlots(Records):
     owner: serial and row of its consumer, packed.
     end: END_*.
     last_ns: when it was complete.
-    crc32c, publish_time_ms: as stored with the message, null if that is not known.
+    crc32c, publish_time_ms: as stored with the message, null if unknown.
     """
 
     delivery: Int64Array
@@ -345,7 +344,7 @@ class EntrySlots(Records):
 
 
 class DeliveredSet(Records):
-    """Ids delivered whose page was given back: 64 ids each, or 64 full nodes of the level below."""
+    """Delivered ids of evicted pages: 64 ids each, or 64 full nodes of the level below."""
 
     bits: Int64Array
     is_used: Int64Array
@@ -356,7 +355,7 @@ class DeliveredSet(Records):
 
 
 class Published(Records):
-    """64 neighbouring entries each; known: bits of those with a stamp; leg as in keys."""
+    """64 neighbouring entries each; known: bit set of the entries with a stamp."""
 
     topic: Int64Array
     ledger: Int64Array
@@ -375,17 +374,18 @@ class Transactions(Bundle):
 
 
 class ConsumptionState(State):
-    """Everything that the kernels of deliveries, permits and acks change, rows apart.
+    """Everything that the kernels of deliveries, permits and acks change, except output rows.
 
     closed, ages: links of LIST_CLOSED and LIST_AGES.
     shares: links of the claims on one delivery, and of the reaches of one consumer.
-    reaches, transaction_reaches: of each consumer those outside transactions, or that are certain,
-        and those inside.
+    reaches, transaction_reaches: each consumer's reaches outside transactions or certain, and those
+        inside.
     waiting: lists of claims.
     stamps: ns of the SEND's last byte, by page of `published` * PAGE_ENTRIES + bit.
-    words: an arena of pieces for bit sets.
-    free_words: first free piece of each size class, ABSENT if none.
-    requests: by frame what each is about, a packed number; of a SEEK also the one before it.
+    words: an arena of word blocks for bit sets.
+    free_words: first free block of each size class, ABSENT if none.
+    requests: by frame, the packed number of its consumer or transaction; of a SEEK also the
+        previous SEEK.
     """
 
     table: HashTable
@@ -421,7 +421,7 @@ class ConsumptionState(State):
 
 
 def new_state(consumers: int, deliveries: int, nodes: int, key: int = 0) -> ConsumptionState:
-    """A state with room for so many rows. Memory that is never used costs nothing.
+    """Allocate a state with so many rows. Unused memory costs nothing.
 
     key: of its hash table.
     """
@@ -466,16 +466,16 @@ def new_state(consumers: int, deliveries: int, nodes: int, key: int = 0) -> Cons
 
 
 def make_key_room(state: ConsumptionState, more: int) -> None:
-    """Room for so many further keys."""
+    """Reserve room for `more` keys in the hash table."""
     state.grow(table=tables.reserved(state.table, more))
 
 
 def reserve(
     state: ConsumptionState, rows: int, claims: int, consumers: int, deliveries: int, nodes: int
 ) -> None:
-    """Room for what so many frames can add, as far as the bounds of these rows allow.
+    """Reserve room for what `rows` frames can add, up to the bounds `consumers` to `nodes`.
 
-    claims: that one frame needs at most.
+    claims: upper bound of the claims of one frame.
     """
     make_key_room(state, _KEYS_PER_FRAME * rows)
     state.grow(requests=tables.settled(state.requests))

@@ -1,4 +1,4 @@
-"""One pass over frames in order: what each does to consumers, deliveries, permits and acks."""
+"""One pass over frames in order: each updates consumers, deliveries, permits and acks."""
 
 from typing import Final
 
@@ -18,19 +18,19 @@ from dissector.schemas.enums import DELIVERY, GRANT, UNACKED_AT_END, UNRESOLVED_
 from dissector.tables import ABSENT
 
 DONE: Final = 0
-FULL: Final = 1  # no room for the rows of the next frame: take the rows, make room, call again
+FULL: Final = 1  # no room for the rows of the next frame: flush the rows, reserve, call again
 
 _CONSUMER: Final = 2  # handle_kind
 _OF_DELIVERIES: Final = (
     commands.MESSAGE, commands.ACK, commands.FLOW, commands.REDELIVER, commands.NEGATIVE_ACK,
 )  # fmt: skip
 
-# Rows that any one frame may need beside those counted for it: a page of ids given up for its own
-# and one for what came before its consumer's topic was known, a notice.
+# Rows that a frame may need beside those counted for it: the deliveries of two evicted pages of ids
+# (one for its own id, one for deliveries before its consumer's topic was known), and a notice.
 _SPARE_ROWS: Final = 2 * consumption_state.PAGE_ENTRIES + 16
 
 _FLOW_BEFORE_SUBSCRIBE: Final = NOTICE_NUMBER["flow_before_subscribe"]
-# Of DELIVERIES_GIVEN_UP and the counters behind it.
+# For DELIVERIES_GIVEN_UP and the two counters after it.
 _LIMIT_NOTICES: Final = (
     NOTICE_NUMBER["deliveries_limit"],
     NOTICE_NUMBER["identities_limit"],
@@ -39,41 +39,41 @@ _LIMIT_NOTICES: Final = (
 
 
 @inlined
-def _handle_message(state: ConsumptionState, block: PassContext, row: int) -> None:
-    """MESSAGE: a delivery opens and its permits are spent."""
-    consumer = lifecycle.consumer_of(state, block, row)
+def _handle_message(state: ConsumptionState, context: PassContext, row: int) -> None:
+    """MESSAGE: open a delivery and subtract its permits."""
+    consumer = lifecycle.consumer_of(state, context, row)
     consumers = state.consumers
     if consumers.state[consumer] == ConsumerState.CLOSED:
         consumption_consumers.revive(state, consumer)
     elif consumers.state[consumer] == ConsumerState.OPENING:
         consumers.state[consumer] = ConsumerState.READY
     consumption_consumers.see_client_side(state, consumer)
-    cost = consumption_permits.message_cost(block.frames, row, block.words)
-    deliveries.open_delivery(state, block, row, consumer, cost)
+    cost = consumption_permits.message_cost(context.frames, row, context.words)
+    deliveries.open_delivery(state, context, row, consumer, cost)
     if consumer == consumption_state.OVERFLOW_CONSUMER:
-        deliveries.end_all(state, block, row, consumer, UNRESOLVED_AT_LIMIT)
+        deliveries.end_all(state, context, row, consumer, UNRESOLVED_AT_LIMIT)
     delta = consumption_permits.change_balance(state, consumer, -cost if cost != NULL else NULL)
-    consumption_permits.add_permit_row(state, block, row, consumer, DELIVERY, delta)
+    consumption_permits.add_permit_row(state, context, row, consumer, DELIVERY, delta)
 
 
 @kernel
-def _handle_flow(state: ConsumptionState, block: PassContext, row: int) -> None:
-    """FLOW: permits are granted, unless the broker does not know the consumer yet."""
-    permits = block.frames.permits[row]
-    consumer = lifecycle.consumer_of(state, block, row)
+def _handle_flow(state: ConsumptionState, context: PassContext, row: int) -> None:
+    """FLOW: add its permits, unless the broker does not know the consumer yet."""
+    permits = context.frames.permits[row]
+    consumer = lifecycle.consumer_of(state, context, row)
     consumption_consumers.see_broker_side(state, consumer)
     delta = 0
     if consumption_permits.counts_flow(state, consumer):
         delta = consumption_permits.change_balance(state, consumer, permits)
     else:
-        note_frame(block.out.notices, _FLOW_BEFORE_SUBSCRIBE, block.frames, row, permits, NULL)
-    consumption_permits.add_permit_row(state, block, row, consumer, GRANT, delta)
+        note_frame(context.out.notices, _FLOW_BEFORE_SUBSCRIBE, context.frames, row, permits, NULL)
+    consumption_permits.add_permit_row(state, context, row, consumer, GRANT, delta)
 
 
 @inlined
-def _handle_receipt(state: ConsumptionState, block: PassContext, row: int) -> None:
-    """SEND_RECEIPT: which SEND an entry came from. -1:-1 was not stored, 0:0 may not be either."""
-    frames = block.frames
+def _handle_receipt(state: ConsumptionState, context: PassContext, row: int) -> None:
+    """SEND_RECEIPT: note when its entry was sent. -1:-1 was not stored, 0:0 may not be either."""
+    frames = context.frames
     topic = frames.topic[row]
     ledger = frames.ledger_id[row]
     entry = frames.entry_id[row]
@@ -82,7 +82,7 @@ def _handle_receipt(state: ConsumptionState, block: PassContext, row: int) -> No
         return
     if topic < 0 and ledger == 0 and entry == 0:
         return
-    if 0 <= topic < len(block.is_volatile) and block.is_volatile[topic] == 1:
+    if 0 <= topic < len(context.is_volatile) and context.is_volatile[topic] == 1:
         return
     connection = frames.connection_id[row]
     proxy_side = published.proxy_side_of(state, connection)
@@ -93,10 +93,10 @@ def _handle_receipt(state: ConsumptionState, block: PassContext, row: int) -> No
 
 @kernel
 def _claims_of_transaction(state: ConsumptionState, frames: FrameColumns, row: int) -> int:
-    """Claims that a frame decides which ends a transaction, by its ids or those of its request."""
+    """Number of claims that a transaction's end decides, by the frame's id or its request's."""
     most, least = frames.txn_most_bits[row], frames.txn_least_bits[row]
     transaction = published.find_transaction(
-        state, consumption_consumers.find_asked(state, frames.answered_frame_no[row])
+        state, consumption_consumers.find_packed(state, frames.answered_frame_no[row])
     )
     if frames.command[row] == commands.END_TXN_RESPONSE and transaction != ABSENT:
         most = state.transactions.most[transaction]
@@ -105,9 +105,9 @@ def _claims_of_transaction(state: ConsumptionState, frames: FrameColumns, row: i
 
 
 @kernel
-def _rows_needed(state: ConsumptionState, block: PassContext, row: int) -> int:
-    """Rows of one table that a frame that may end many deliveries needs at most."""
-    frames = block.frames
+def _rows_needed(state: ConsumptionState, context: PassContext, row: int) -> int:
+    """Upper bound of the rows in one table for a frame that may end many deliveries."""
+    frames = context.frames
     connection = frames.connection_id[row]
     consumers = state.consumers
     needed = _SPARE_ROWS
@@ -127,7 +127,7 @@ def _rows_needed(state: ConsumptionState, block: PassContext, row: int) -> int:
         needed += max(frames.id_count[row], 0)
         consumer = consumption_consumers.find_consumer(state, connection, frames.consumer_id[row])
         if consumer != ABSENT:
-            needed += acks.most_ended(state, block, row, consumer)
+            needed += acks.max_ended(state, context, row, consumer)
     elif frames.lifecycle[row] > 0 and frames.handle_kind[row] == _CONSUMER:
         consumer = consumption_consumers.find_consumer(state, connection, frames.handle_id[row])
         if consumer != ABSENT:
@@ -137,7 +137,7 @@ def _rows_needed(state: ConsumptionState, block: PassContext, row: int) -> int:
 
 @inlined
 def _has_room(state: ConsumptionState, out: ConsumptionRows, needed: int) -> bool:
-    """Whether each table takes so many rows more."""
+    """Whether each table has room for `needed` more rows."""
     counters = state.counters
     used = max(
         max(counters[consumption_state.OUT_DELIVERIES], counters[consumption_state.OUT_PERMITS]),
@@ -152,7 +152,7 @@ def _has_room(state: ConsumptionState, out: ConsumptionRows, needed: int) -> boo
 
 @inlined
 def _has_claims(state: ConsumptionState, frames: FrameColumns, row: int, needed: int) -> bool:
-    """Whether an ACK that is decided later finds room for its claims, if there can be more."""
+    """Whether the pool has room for the claims of an ACK, or cannot grow any more."""
     pool = state.claim_pool
     return bool(
         frames.command[row] != commands.ACK
@@ -163,41 +163,41 @@ def _has_claims(state: ConsumptionState, frames: FrameColumns, row: int, needed:
 
 
 @kernel
-def _note_limit(state: ConsumptionState, block: PassContext, row: int, which: int) -> None:
-    """A notice at the first hit of a limit and whenever their number has doubled."""
+def _note_limit(state: ConsumptionState, context: PassContext, row: int, which: int) -> None:
+    """Write a notice at the first hit of a limit and each time the number of hits has doubled."""
     total = state.counters[consumption_state.DELIVERIES_GIVEN_UP + which]
-    note_frame(block.out.notices, _LIMIT_NOTICES[which], block.frames, row, total, NULL)
+    note_frame(context.out.notices, _LIMIT_NOTICES[which], context.frames, row, total, NULL)
     while state.counters[consumption_state.NOTICE_FROM + which] <= total:
         state.counters[consumption_state.NOTICE_FROM + which] *= 2
 
 
 @inlined
-def _handle_frame(state: ConsumptionState, block: PassContext, row: int) -> None:
-    """One row of frames that may matter here."""
-    frames = block.frames
+def _handle_frame(state: ConsumptionState, context: PassContext, row: int) -> None:
+    """Handle one row that passed `_matters`."""
+    frames = context.frames
     command = frames.command[row]
     if command in _OF_DELIVERIES:
         if frames.consumer_id[row] == NULL:
             return
         if command == commands.MESSAGE:
-            _handle_message(state, block, row)
+            _handle_message(state, context, row)
         elif command == commands.ACK:
-            acks.handle_ack(state, block, row)
+            acks.handle_ack(state, context, row)
         elif command == commands.FLOW:
-            _handle_flow(state, block, row)
+            _handle_flow(state, context, row)
         else:
-            acks.handle_redeliver(state, block, row)
+            acks.handle_redeliver(state, context, row)
     elif command < 0:
-        lifecycle.handle_event(state, block, row)
+        lifecycle.handle_event(state, context, row)
     elif frames.lifecycle[row] > 0 and frames.handle_kind[row] == _CONSUMER:
-        lifecycle.handle_lifecycle(state, block, row)
+        lifecycle.handle_lifecycle(state, context, row)
     else:
-        lifecycle.handle_slow_path(state, block, row)
+        lifecycle.handle_slow_path(state, context, row)
 
 
 @inlined
 def _matters(frames: FrameColumns, row: int) -> bool:
-    """Whether a row can change anything here."""
+    """Whether a row can change the state or write rows."""
     command = frames.command[row]
     if command in _OF_DELIVERIES:
         return True
@@ -235,17 +235,17 @@ def _may_end_many(frames: FrameColumns, row: int) -> bool:
 
 @kernel
 def walk(
-    state: ConsumptionState, block: PassContext, start: int, rows: int, protocol: int
+    state: ConsumptionState, context: PassContext, start: int, rows: int, protocol: int
 ) -> tuple[int, int, int]:
-    """Take the rows of a block from `start` on.
+    """Handle the rows of a block from `start` on.
 
     Args:
-        protocol: rows of other protocols are passed over.
+        protocol: rows of other protocols are skipped.
 
     Returns:
         The next row, DONE or FULL, and the rows needed when FULL.
     """
-    frames = block.frames
+    frames = context.frames
     counters = state.counters
     before = counters[consumption_state.ORDINAL] - start
     for row in range(start, rows):
@@ -256,7 +256,7 @@ def walk(
         if frames.protocol[row] != protocol:
             continue
         if command == commands.SEND_RECEIPT:
-            _handle_receipt(state, block, row)
+            _handle_receipt(state, context, row)
             continue
         if frames.status[row] != COMPLETE and (command >= 0 or command == NULL):
             lifecycle.note_cut(state, frames, row)
@@ -264,32 +264,32 @@ def walk(
             continue
         needed = _SPARE_ROWS
         if _may_end_many(frames, row):
-            needed = _rows_needed(state, block, row)
-        if not _has_room(state, block.out, needed) or not _has_claims(state, frames, row, needed):
+            needed = _rows_needed(state, context, row)
+        if not _has_room(state, context.out, needed) or not _has_claims(state, frames, row, needed):
             counters[consumption_state.ORDINAL] = before + row
             return row, FULL, needed
-        _handle_frame(state, block, row)
+        _handle_frame(state, context, row)
         for which in range(3):
             if (
                 counters[consumption_state.DELIVERIES_GIVEN_UP + which]
                 >= counters[consumption_state.NOTICE_FROM + which]
             ):
-                _note_limit(state, block, row, which)
+                _note_limit(state, context, row, which)
     return rows, DONE, 0
 
 
 @kernel
-def end_capture(state: ConsumptionState, block: PassContext) -> bool:
-    """End what is open at the end of the capture, as far as there is room; whether all is done.
+def end_capture(state: ConsumptionState, context: PassContext) -> bool:
+    """End open deliveries at the end of the capture; False: the output is full, call again.
 
-    block: one row without a frame.
+    context: one row without a frame.
     """
     for _ in range(state.lists.length[consumption_state.LIST_AGES]):
-        if not _has_room(state, block.out, _SPARE_ROWS):
+        if not _has_room(state, context.out, _SPARE_ROWS):
             return False
         delivery = state.lists.first[consumption_state.LIST_AGES]
         outcome = claims.outcome_at_end(state, delivery)
         if state.deliveries.is_claimed[delivery] == 0:
             outcome = deliveries.unresolved(state, delivery, UNACKED_AT_END)
-        deliveries.end_delivery(state, block, 0, delivery, outcome)
+        deliveries.end_delivery(state, context, 0, delivery, outcome)
     return True

@@ -8,7 +8,7 @@ from dissector.protocols.cursus.deliveries import (
     Commit,
     OpenDeliveries,
     extend_fetched,
-    goes_on,
+    extends_top,
     handle_commit,
     open_delivery,
 )
@@ -21,7 +21,7 @@ def deliver(opened: OpenDeliveries, position: int, first: int, last: int) -> boo
     """Deliver offsets that go on at a position; False if they do not."""
     opened.reserve(1)
     state = opened.state
-    if position == ABSENT or not goes_on(state, position, first, last, 200):
+    if position == ABSENT or not extends_top(state, position, first, last, 200):
         return False
     which = allocate_row(state.free)
     state.deliveries.matrix[which] = NULL
