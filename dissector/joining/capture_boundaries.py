@@ -1,9 +1,9 @@
-"""Frames at the border of two captures of one connection.
+"""Frames at the boundary of two captures of one connection.
 
-Some are in both; of one that begins in the first and ends in the second, others tell more. Where
-packets were sent again at the border, the second capture begins with bytes that the first one has;
-frames of these bytes are left out of the second. A frame that the end of the first cut is left out
-of the first, if the second has all of it.
+If packets were retransmitted at the boundary, the second capture begins with bytes of the first;
+frames of these bytes are left out of the second. A frame that the end of the first capture cut is
+left out of the first, if the second has all of it. For a delivery that begins in the first and ends
+in the second, other rows of the same entry give the number of its messages.
 """
 
 from collections import defaultdict
@@ -34,7 +34,7 @@ _WINDOWS: Final = pa.schema(
 
 
 class Repeat(NamedTuple):
-    """A frame to leave out; bytes: of it that are in the other capture, too."""
+    """A frame to leave out; bytes: the number of its bytes that the other capture has, too."""
 
     capture: str
     connection_id: int
@@ -44,10 +44,10 @@ class Repeat(NamedTuple):
 
 
 class Overlap(NamedTuple):
-    """Bytes that are in two captures; in each, stream offsets of the first one and behind the last.
+    """Bytes of one direction that two captures have.
 
-    before, after: (capture, connection).
-    shift: what an offset of the second is more in the first.
+    in_before, in_after: the stream offsets of the first byte and behind the last one in each.
+    shift: an offset in the first capture minus the same byte's offset in the second.
     """
 
     before: ConnectionId
@@ -58,7 +58,7 @@ class Overlap(NamedTuple):
     shift: int
 
     def windows(self) -> dict[Flow, tuple[int, int]]:
-        """Where in both streams to look for frames."""
+        """The ranges of stream offsets to search for frames, of both captures."""
         return {
             (*self.before, self.direction): self.in_before,
             (*self.after, self.direction): self.in_after,
@@ -66,7 +66,7 @@ class Overlap(NamedTuple):
 
 
 def overlaps(handovers: Iterable[Handover], connections: Iterable[Row]) -> list[Overlap]:
-    """Where two captures of a connection have the same bytes."""
+    """The bytes that two captures of a connection have in common, by handover."""
     rows = {(row["capture"], row["connection_id"]): row for row in connections}
     overlapping = []
     for handover in handovers:
@@ -81,17 +81,17 @@ def overlaps(handovers: Iterable[Handover], connections: Iterable[Row]) -> list[
         )
         start = after[f"first_seq_{direction}"]
         first = distance(start, begin_of(after, direction))
-        border = distance(start, end_of(before, direction))
-        if end is None or first is None or border is None:
+        last = distance(start, end_of(before, direction))
+        if end is None or first is None or last is None:
             continue
-        shift = end - border
+        shift = end - last
         overlapping.append(
             Overlap(
                 handover.before,
                 handover.after,
                 direction,
                 (first + shift, end),
-                (first, border),
+                (first, last),
                 shift,
             )
         )
@@ -99,14 +99,14 @@ def overlaps(handovers: Iterable[Handover], connections: Iterable[Row]) -> list[
 
 
 def _unwrapped(offset: int | None, length: int | None) -> int | None:
-    """A stream offset of which only the lowest 32 bits are known, near the stream's length."""
+    """The stream offset nearest to the stream's length that has these lowest 32 bits."""
     if offset is None or length is None:
         return offset
     return offset + _WRAP * round((length - offset) / _WRAP)
 
 
 def repeated(overlapping: Iterable[Overlap], frames: Iterable[Row]) -> list[Repeat]:
-    """The frames to leave out. frames: those of `windows`, of both captures."""
+    """The frames to leave out, sorted. frames: in the `windows` of both captures."""
     by_flow: dict[Flow, list[Row]] = defaultdict(list)
     for row in frames:
         by_flow[row["capture"], row["connection_id"], row["direction"]].append(row)
@@ -114,17 +114,17 @@ def repeated(overlapping: Iterable[Overlap], frames: Iterable[Row]) -> list[Repe
     for one in overlapping:
         before = by_flow[(*one.before, one.direction)]
         after = by_flow[(*one.after, one.direction)]
-        whole = {row["stream_offset"] for row in before if row["status"] != "cut_by_end"}
-        again = {row["stream_offset"] + one.shift for row in after}
+        complete = {row["stream_offset"] for row in before if row["status"] != "cut_by_end"}
+        begun_after = {row["stream_offset"] + one.shift for row in after}
         left_out += [
             _repeat(row, row["frame_bytes"])
             for row in after
-            if row["stream_offset"] + one.shift in whole
+            if row["stream_offset"] + one.shift in complete
         ]
         left_out += [
             _repeat(row, one.in_before[1] - row["stream_offset"])
             for row in before
-            if row["status"] == "cut_by_end" and row["stream_offset"] in again
+            if row["status"] == "cut_by_end" and row["stream_offset"] in begun_after
         ]
     return sorted(left_out)
 
@@ -138,13 +138,14 @@ def _repeat(row: Mapping[str, Any], size: int) -> Repeat:
 
 
 def counts(unread: Iterable[Row], sends: Iterable[Row], deliveries: Iterable[Row]) -> list[Row]:
-    """Deliveries that end in the next capture, with the messages in them that their own bytes do
-    not tell: as the publish of the same entry says it, or another delivery of all of it.
+    """Deliveries that end in the next capture, with message_count from the publish of the same
+    entry, or from another delivery of it; without the ones whose count is unknown or ambiguous.
 
     Args:
         unread: deliveries without message_count.
         sends: publishes and receipts of their group, with chain: a receipt may be in another
-            capture than its send. deliveries: of the same entries, message_count known.
+            capture than its send.
+        deliveries: of the same entries, with message_count.
     """
     known: dict[tuple[int, int], set[int]] = defaultdict(set)
     asked: dict[tuple[int, int, int], set[int]] = defaultdict(set)
@@ -173,7 +174,7 @@ def counts(unread: Iterable[Row], sends: Iterable[Row], deliveries: Iterable[Row
 def find_left_out(
     db: "duckdb.DuckDBPyConnection", handovers: Sequence[Handover], *, has_near: bool = False
 ) -> None:
-    """Make the table left_out: the frames that are there twice, and how much of each.
+    """Create the table left_out: the frames that two captures have, and the common bytes of each.
 
     Args:
         db: with connections and handovers of the group, and all_frames.
@@ -208,7 +209,7 @@ def find_left_out(
     db.execute("CREATE TABLE left_out AS FROM repeats SEMI JOIN connections USING (capture)")
 
 
-# Connections of near captures with the chain that they go on; others have a number of their own.
+# Connections of near captures with the chain that they continue; others have a number of their own.
 _NEAR_PLACED: Final = """
 CREATE TABLE near_placed AS
 SELECT capture, connection_id,
@@ -227,7 +228,7 @@ FROM (
 
 
 def find_message_counts(db: "duckdb.DuckDBPyConnection", *, has_near: bool = False) -> None:
-    """Make the table message_counts: what deliveries cost that end in the next capture.
+    """Create the table message_counts: the messages of deliveries that end in the next capture.
 
     Args:
         db: with frames, deliveries, exchanges, handovers and placed.
@@ -236,13 +237,13 @@ def find_message_counts(db: "duckdb.DuckDBPyConnection", *, has_near: bool = Fal
     db.execute(
         """
         CREATE TABLE unread AS
-        WITH border AS (
+        WITH to_client_handovers AS (
           SELECT before_capture AS capture, before_connection_id AS connection_id FROM handovers
           WHERE direction = 'to_client'
         ),
         cut AS (
           SELECT capture, connection_id, frame_no
-          FROM frames SEMI JOIN border USING (capture, connection_id)
+          FROM frames SEMI JOIN to_client_handovers USING (capture, connection_id)
           WHERE status = 'cut_by_end' AND command = 'MESSAGE'
         )
         SELECT capture, connection_id, frame_no, ledger_id, entry_id, crc32c_stored

@@ -1,7 +1,7 @@
-"""Producers and consumers of joined connections, and the names that each capture's own have.
+"""Producers and consumers of joined connections, and their names under each capture's own numbers.
 
-The joined ones stand under the head of their connection; what other captures of the chain call by
-numbers of their own stands there with the names that the joined one has.
+A joined producer or consumer has a row under the root of its connection, and one row under the
+numbers of each other capture of the chain, with the joined one's names.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import duckdb
 
 _NUMBERS: Final = {"producers": "producer_id", "consumers": "consumer_id"}
-# Where the frame that closed one lies.
+# The capture, connection and number of the frame that closed a handle.
 _CLOSED_AT: Final = (
     ("closed_capture", pa.string()),
     ("closed_connection_id", pa.int64()),
@@ -30,7 +30,7 @@ SCHEMAS: Final = {
         (f"{table[:-1]}_names", arrow_schema(table)),
     )
 }
-# Which incarnation of the whole a capture's own incarnation is.
+# The incarnation in the whole of each capture's own incarnation.
 INCARNATIONS: Final = "incarnations"
 INCARNATION: Final = pa.schema(
     [
@@ -40,7 +40,7 @@ INCARNATION: Final = pa.schema(
         )
     ]
 )  # fmt: skip
-_TOLD: Final = {
+_STITCHED: Final = {
     INCARNATIONS: INCARNATION,
     **{
         table: pa.schema([*arrow_schema(table), ("rank", pa.int64()), ("order_no", pa.int64())])
@@ -49,13 +49,13 @@ _TOLD: Final = {
 }
 _IS_HEAD: Final = "p.capture = p.head_capture AND p.connection_id = p.head_connection_id"
 _JOINED: Final = f"""
-SELECT {{columns}}{{more}} FROM told_{{table}} AS t
+SELECT {{columns}}{{more}} FROM stitched_{{table}} AS t
 JOIN placed AS p ON p.chain = t.connection_id AND {_IS_HEAD}
 LEFT JOIN placed AS c ON c.chain = t.connection_id AND c.rank = t.rank
 """
 _OWN: Final = f"""
-SELECT {{columns}} FROM (SELECT DISTINCT * FROM told_incarnations) AS i
-JOIN told_{{table}} AS t ON t.connection_id = i.chain AND t.{{number}} = i.{{number}}
+SELECT {{columns}} FROM (SELECT DISTINCT * FROM stitched_incarnations) AS i
+JOIN stitched_{{table}} AS t ON t.connection_id = i.chain AND t.{{number}} = i.{{number}}
   AND t.incarnation = i.incarnation
 JOIN placed AS p ON p.chain = i.chain AND p.rank = i.rank AND NOT ({_IS_HEAD})
 """
@@ -63,17 +63,17 @@ JOIN placed AS p ON p.chain = i.chain AND p.rank = i.rank AND NOT ({_IS_HEAD})
 
 def queries(
     db: "duckdb.DuckDBPyConnection",
-    told: Mapping[str, Sequence[pa.Table]],
+    stitched: Mapping[str, Sequence[pa.Table]],
 ) -> dict[str, str]:
-    """The SQL that gives the rows of each table of SCHEMAS.
+    """The query of each table of SCHEMAS.
 
     Args:
-        db: with placed, see `places`.
-        told: rows of producers, consumers, and incarnations.
+        db: with placed, see `positions`.
+        stitched: rows of producers, consumers, and incarnations.
     """
     selects = {}
-    for name, schema in _TOLD.items():
-        _register(db, f"told_{name}", told.get(name, ()), schema)
+    for name, schema in _STITCHED.items():
+        _register(db, f"stitched_{name}", stitched.get(name, ()), schema)
     for table, number in _NUMBERS.items():
         schema = arrow_schema(table)
         joined, own = (
@@ -105,12 +105,12 @@ def _column(name: str, table: str, incarnation: str) -> str:
 def _register(
     db: "duckdb.DuckDBPyConnection", name: str, tables: Sequence[pa.Table], schema: pa.Schema
 ) -> None:
-    """Rows as a table; columns that they lack are null."""
-    rows = pa.concat_tables([no_rows(schema), *(_as(table, schema) for table in tables)])
+    """Register rows as a table; missing columns are null."""
+    rows = pa.concat_tables([no_rows(schema), *(_with_schema(table, schema) for table in tables)])
     db.register(name, rows)
 
 
-def _as(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def _with_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     columns = [
         rows.column(field.name).cast(field.type)
         if field.name in rows.schema.names

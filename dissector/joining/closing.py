@@ -1,11 +1,10 @@
-"""Close over captures what one capture alone cannot know.
+"""Write the joined rows of a group of captures.
 
-The rows of a group of captures are stitched together (`stitching`, `stitching_cursus`). What comes
-of it are the rows of `exchanges`, `deliveries` and `permits` that one capture over all of
-them would have had. In them
-capture, connection_id and incarnation are those of the joined connection (the place of its first
-part); own_capture and own_connection_id say where the frame lies, and response_capture, ack_capture
-and previous_capture where the other one lies, if that is elsewhere.
+The group's rows are stitched (`stitching`, `stitching_cursus`) into the rows of `exchanges`,
+`deliveries` and `permits` that one capture over all of them would have. Their capture,
+connection_id and incarnation are those of the joined connection (its root); own_capture and
+own_connection_id are the frame's own, and response_capture, ack_capture and previous_capture those
+of the other frame, if they differ.
 """
 
 from collections import defaultdict
@@ -49,11 +48,11 @@ if TYPE_CHECKING:
     import duckdb
 
 CLOSED: Final = ("exchanges", "deliveries", "permits")
-# What later increments ask for messages that come again.
+# Tables that later increments query for messages that are sent or delivered again.
 PAST: Final = ("exchanges", "deliveries")
-# Where a row's frames lie: its own one, and others that it names if they are in another capture
-# (the connection of a previous delivery: wherever it is). The frame of a row orders the rows of a
-# connection, by its number in all captures that were joined.
+# The other frames that a row names: their capture and connection are written if another capture
+# has them (the connection of a previous delivery: always). order_no, the number of the row's frame
+# in all joined captures, orders the rows of a connection.
 _OTHERS: Final[dict[str, tuple[str, ...]]] = {
     "exchanges": ("response",), "deliveries": ("previous", "ack"), "permits": (),
 }  # fmt: skip
@@ -61,7 +60,7 @@ _READ: Final = ("connections", "notices", "exchanges", "permits", "frames", "ack
                 "messages")  # fmt: skip
 _READ_AS_THEY_ARE: Final = ("producers", "consumers", "events")
 _NEAR: Final = ("connections", "frames", "exchanges", "deliveries")
-# Tables that name frames, of which some may be in another capture, too.
+# Tables with rows of frames that another capture may have, too.
 _ONCE: Final = ("frames", "acks", "deliveries", "messages")
 
 
@@ -88,12 +87,12 @@ SCHEMAS: Final = {
     "skipped": merged.SKIPPED,
     "untouched": merged.UNTOUCHED,
 }
-# What an increment leaves to the next.
+# The state that an increment leaves to the next.
 LEFT: Final = (*joining_positions.SCHEMAS, *stitching.LEFT)
 
 
 class Target(NamedTuple):
-    """Where the rows of a group go: folder/<table>/<name>.parquet, for each table of SCHEMAS."""
+    """The output paths of a group: folder/<table>/<name>.parquet, for each table of SCHEMAS."""
 
     folder: Path
     name: str
@@ -104,13 +103,13 @@ class Target(NamedTuple):
 
 
 class IncrementContext(NamedTuple):
-    """What is around an increment of a group (see `increments`).
+    """The surroundings of an increment of a group (see `increments`).
 
-    captures: of the increments before, in order.
-    before: the increments before, in order.
+    captures: of the earlier increments, in order.
+    before: the earlier increments' rows and state, in order.
     near: files of near captures.
-    later: heads of connections that are known to go on behind it.
-    is_last: whether no increment follows; else it leaves what is open (LEFT).
+    later: roots of connections that are known to continue behind it.
+    is_last: whether no increment follows; if not, the open state (LEFT) is written.
     """
 
     captures: tuple[str, ...] = ()
@@ -130,15 +129,15 @@ def close_group(
     settings: JoinSettings,
     around: IncrementContext = ALONE,
 ) -> dict[str, int]:
-    """Read a group of captures and write its rows, closed; returns the rows of each table.
+    """Read a group of captures and write its joined rows; returns the number of rows per table.
 
     Args:
         source: the files of the group's captures.
         part: the plan of this group alone.
-        around: of an increment of a group, which alone has anything around it.
+        around: ALONE for a group that is not cut.
 
     Raises:
-        DependencyError: DuckDB is not there.
+        DependencyError: DuckDB is not installed.
     """
     before = around.before[-1] if around.before else None
     is_small = source.rows + (around.near.rows if around.near else 0) <= FEW_ROWS
@@ -149,7 +148,7 @@ def close_group(
         db.execute("CREATE TABLE connections AS SELECT * EXCLUDE place FROM all_connections")
         joining_positions.assign_positions(db, part, _before(around))
         capture_boundaries.find_left_out(db, part.handovers, has_near=around.near is not None)
-        counts = {"left_out": _settle_once(db, target)}
+        counts = {"left_out": _write_left_out(db, target)}
         find_gaps(db)
         capture_boundaries.find_message_counts(db, has_near=around.near is not None)
         db.execute(merged.MERGED)
@@ -159,11 +158,11 @@ def close_group(
         db.execute("CREATE TABLE going_on AS FROM later" if around.is_last else merged.GOING_ON)
         is_complete = around == ALONE and not source.is_mixed
         stitching.leave_untouched(db, is_complete=is_complete)
-        spoken = {name for (name,) in db.sql(merged.SPOKEN).fetchall()}
+        protocols = {name for (name,) in db.sql(merged.STITCHED_PROTOCOLS).fetchall()}
         rows_out: list[Iterator[stitching.TableRows]] = []
-        if stitching_cursus.NAME in spoken:
+        if stitching_cursus.NAME in protocols:
             rows_out.append(stitching_cursus.stitched(db, is_in_turn=group.is_in_turn))
-        if stitching.NAME in spoken or around != ALONE:  # an increment hands on what it got
+        if stitching.NAME in protocols or around != ALONE:  # an increment passes its state on
             past = {name: [each.path(name) for each in around.before] for name in PAST}
             stitched = stitching.stitched(
                 db,
@@ -193,11 +192,11 @@ def _before(around: IncrementContext) -> PriorState:
 def _write_others(
     db: "duckdb.DuckDBPyConnection",
     target: Target,
-    told: Mapping[str, Sequence[pa.Table]],
+    stitched: Mapping[str, Sequence[pa.Table]],
 ) -> dict[str, int]:
-    """Write the rows of all tables but CLOSED, which are written already."""
+    """Write all tables except CLOSED; returns the number of rows of each."""
     counts = {}
-    for name, query in client_handles.queries(db, told).items():
+    for name, query in client_handles.queries(db, stitched).items():
         counts[name] = write(db, query, client_handles.SCHEMAS[name], target.path(name))
     for name, query in (
         ("connections", merged.ENDED),
@@ -211,8 +210,8 @@ def _write_others(
     return counts
 
 
-def _settle_once(db: "duckdb.DuckDBPyConnection", target: Target) -> int:
-    """Make the tables without the frames that are left out."""
+def _write_left_out(db: "duckdb.DuckDBPyConnection", target: Target) -> int:
+    """Write left_out and create views without its frames; returns the number of its rows."""
     query = "FROM left_out ORDER BY capture, connection_id, frame_no"
     count = write(db, query, capture_boundaries.LEFT_OUT, target.path("left_out"))
     without = " ANTI JOIN left_out USING (capture, connection_id, frame_no)" if count else ""
@@ -238,7 +237,7 @@ def _write_closed(
     target: Target,
     more: dict[str, list[pa.Table]],
 ) -> dict[str, int]:
-    """Write the rows of CLOSED as they come; those of other tables are put to `more`."""
+    """Write the rows of CLOSED batch by batch; append rows of other tables to `more`."""
     counts = dict.fromkeys(CLOSED, 0)
     positions = Positions(db)
     with ExitStack() as stack:
@@ -260,7 +259,7 @@ def _write_closed(
 
 
 def own_deliveries(rows: pa.RecordBatch) -> pa.Table:
-    """Deliveries of one capture with their positions, which are those of that capture."""
+    """Deliveries of an untouched connection in the closed schema: their positions are their own."""
     schema = SCHEMAS["deliveries"]
     own = {"own_capture": "capture", "own_connection_id": "connection_id", "order_no": "frame_no"}
     columns = {field.name: pa.nulls(rows.num_rows, field.type) for field in schema}
@@ -271,18 +270,19 @@ def own_deliveries(rows: pa.RecordBatch) -> pa.Table:
 
 
 def placed_rows(table: str, rows: pa.Table, positions: Positions) -> pa.Table:
-    """Rows of the whole with their positions: head, own, those of other frames that they name."""
+    """Rows of the whole with the captures and connections of their root, own and other frames."""
     chains = _column(rows, "connection_id")
     if table == "exchanges":
-        asked = _column(rows, "request_rank")
-        ranks = np.where(asked == NULL, _column(rows, "response_rank"), asked)
+        request_ranks = _column(rows, "request_rank")
+        is_orphan = request_ranks == NULL
+        ranks = np.where(is_orphan, _column(rows, "response_rank"), request_ranks)
     else:
         ranks = _column(rows, "rank")
-    heads = positions.root_ranks(chains)
-    ranks = np.where(ranks == NULL, heads, ranks)
+    root_ranks = positions.root_ranks(chains)
+    ranks = np.where(ranks == NULL, root_ranks, ranks)
     columns: dict[str, Any] = {
         "connection_id": positions.of_roots(chains, "connection_id"),
-        "capture": positions.captures(heads),
+        "capture": positions.captures(root_ranks),
         "own_capture": positions.captures(ranks),
         "own_connection_id": joining_positions.nullable(positions.connections(ranks, chains)),
         "origin_capture": pa.nulls(rows.num_rows, pa.string()),
@@ -293,7 +293,7 @@ def placed_rows(table: str, rows: pa.Table, positions: Positions) -> pa.Table:
     for name in _OTHERS[table]:
         other = _column(rows, f"{name}_rank")
         is_there = (other != NULL) & (other != ranks)
-        # A previous delivery may be on another connection, which is told wherever it is.
+        # A previous delivery may be on another connection, whose id is always written.
         is_free = name == "previous"
         its = positions.connections(
             other, _column(rows, f"{name}_connection_id") if is_free else chains

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import duckdb
 
 BATCH_ROWS: Final = 1 << 16
-FEW_ROWS: Final = 30_000  # below it, to plan a query costs more than to run it
+FEW_ROWS: Final = 30_000  # with fewer rows, planning a query costs more than running it
 _SQL_TYPES: Final = {
     "bigint": "BIGINT",
     "boolean": "BOOLEAN",
@@ -35,8 +35,8 @@ _SQL_TYPES: Final = {
 
 
 class JoinSettings(NamedTuple):
-    """What DuckDB may use: memory as it writes sizes, threads, and a folder where it puts what does
-    not fit into memory (None: nowhere)."""
+    """DuckDB's limits: memory (a size in its notation), threads, and a folder to spill to (None:
+    it does not spill)."""
 
     memory: str = "1GB"
     threads: int = 1
@@ -44,12 +44,12 @@ class JoinSettings(NamedTuple):
 
 
 class CaptureFiles(NamedTuple):
-    """The files of some captures, by table; those of schema version 1 name their capture by their
-    folder. only: captures whose rows are wanted, if the files hold others, too. is_mixed:
-    whether some may lack columns. rows: in all files.
+    """The files of some captures, by table; old_files, of schema version 1, name their capture by
+    their folder. only: captures whose rows are wanted, if the files have rows of others, too.
+    is_mixed: whether files may lack columns. rows: in all files.
 
-    stored: of a lake in a store, whose files are named from the lake on, for any machine to fetch
-    them (`here`); of a lake of this machine files are paths.
+    stored: set for a lake in a store: file names are relative to the lake, and `here` fetches them;
+    for a lake on this machine files are paths.
     """
 
     files: dict[str, tuple[str, ...]]
@@ -62,7 +62,7 @@ class CaptureFiles(NamedTuple):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """What is fetched stays on this machine while the body runs: for tasks, which have no lake
+        """Keep fetched files on this machine while the body runs: for tasks, which have no lake
         open."""
         if self.stored is None:
             yield
@@ -71,10 +71,10 @@ class CaptureFiles(NamedTuple):
                 yield
 
     def here(self, tables: Iterable[str]) -> "CaptureFiles":
-        """The same, of some tables, by paths of this machine, where they are then.
+        """Fetch the files of some tables; returns the same captures with paths on this machine.
 
         Raises:
-            InputError: they cannot be had. OutputError: they cannot be kept.
+            InputError: a file cannot be fetched. OutputError: it cannot be stored here.
         """
         if self.stored is None:
             return self
@@ -91,10 +91,10 @@ class CaptureFiles(NamedTuple):
         return self._replace(files=new, old_files=old, stored=None)
 
     def query(self, table: str) -> str:
-        """SQL that gives the rows of a table; `place` tells those of one file and frame apart, in
-        their order.
+        """The query of a table's rows; `place` is a row's number in its file, which orders rows of
+        one frame.
 
-        Rotations of a tap continue each other, so that all of one run are one capture here.
+        Rotations of a tap continue each other, so all rotations of one run are one capture here.
         """
         columns = [column.name for column in TABLES[table].columns]
         empty = ", ".join(
@@ -128,16 +128,16 @@ class CaptureFiles(NamedTuple):
 
 
 def names_in(capture: Manifest) -> frozenset[str]:
-    """What the rows of a capture of a lake call theirs: the ids of those that were compacted into
-    it, and of rotations of a tap that of the run."""
+    """The capture names in the rows of a lake's capture: the ids of the captures that were
+    compacted into it; of a tap's rotation the name of the run."""
     return frozenset(tap_run_of(inside.capture_id) for inside in capture.captures())
 
 
 def digests(captures: Iterable[Manifest]) -> dict[str, str]:
-    """What tells whether the rows of a capture are still those that were read, by its name.
+    """A digest of each capture's rows, by its name: equal digests, equal rows.
 
-    The name is part of it: captures that a program before days compacted share a manifest, but no
-    row. Else compacting changes nothing: each is known by the manifest that it was landed with.
+    The name is part of it: captures that an older version compacted share a manifest, but no row.
+    Otherwise compacting changes no digest: it is of the manifest that the capture was landed with.
     """
     manifest_digests: dict[str, list[str]] = {}
     for capture in captures:
@@ -149,12 +149,12 @@ def digests(captures: Iterable[Manifest]) -> dict[str, str]:
 
 
 def digest_of(value: object) -> str:
-    """A digest of something that can be written as JSON."""
+    """The SHA-256 digest of a JSON value."""
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()
 
 
 def files_of(lake: Lake, captures: frozenset[str]) -> CaptureFiles:
-    """The files of some captures of a lake, by the names that rows have. Of a lake in a store they
+    """The files of some captures of a lake, by the names in their rows. Files of a lake in a store
     are fetched when they are read.
 
     Raises:
@@ -186,11 +186,11 @@ def files_of(lake: Lake, captures: frozenset[str]) -> CaptureFiles:
 def database(
     settings: JoinSettings, *, is_small: bool = False
 ) -> Iterator["duckdb.DuckDBPyConnection"]:
-    """A database of its own in memory. is_small: for so few rows that to look for the best plan of
-    a query costs more than any plan.
+    """Open a new database in memory. is_small: there are so few rows that optimizing a query costs
+    more than running it unoptimized.
 
     Raises:
-        DependencyError: DuckDB is not there.
+        DependencyError: DuckDB is not installed.
     """
     try:
         import duckdb
@@ -217,8 +217,8 @@ def make_views(
     *,
     is_read_once: bool = False,
 ) -> None:
-    """Tables of a source as views of their names. is_read_once: their rows are read here, and not
-    by each query."""
+    """Create a view of each table of a source. is_read_once: create tables, so that rows are read
+    once and not by each query."""
     kind = "TABLE" if is_read_once else "VIEW"
     tables = tuple(tables)
     source = source.here(tables)
@@ -227,7 +227,7 @@ def make_views(
 
 
 def write(db: "duckdb.DuckDBPyConnection", query: str, schema: pa.Schema, path: Path) -> int:
-    """Write what a query gives as a Parquet file; returns its rows."""
+    """Write the result of a query to a Parquet file; returns its number of rows."""
     count = 0
     path.parent.mkdir(parents=True, exist_ok=True)
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
@@ -238,17 +238,17 @@ def write(db: "duckdb.DuckDBPyConnection", query: str, schema: pa.Schema, path: 
 
 
 def text(value: str) -> str:
-    """A text as SQL writes it."""
+    """A text as an SQL literal."""
     return "'" + value.replace("'", "''") + "'"
 
 
 def texts(values: Iterable[str]) -> str:
-    """Texts as a list in SQL."""
+    """Texts as SQL literals, separated by commas."""
     return ", ".join(map(text, values))
 
 
 def plain(path: str | Path) -> str:
-    """A path as DuckDB takes it: what looks like a pattern in it is none."""
+    """A path with DuckDB's glob characters escaped."""
     return re.sub(r"([\[*?])", r"[\1]", str(path))
 
 

@@ -1,9 +1,9 @@
-"""Long groups of captures are joined in increments, which are kept with what each left to the next.
+"""The cache of increments: their rows, and the state that each left to the next.
 
-    LAKE/_sums/stretches/<batch>/<table>/…     rows that were told in an increment, what it leaves
+    LAKE/_sums/stretches/<batch>/<table>/…     rows that an increment wrote, the state it leaves
 
-A batch is of one increment (see `increments`). A report reads the increments that are
-new, from what the one before them left, and takes the rows of all others as they are.
+A batch is of one increment (see `increments`). A report joins only new increments, each from the
+state of the one before, and reads the cached rows of all others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from dissector.joining.stitching_cursus import NAME as READ_WHOLE
 from dissector.lake.cache import Cache, CachePartition, link
 from dissector.lake.reader import Lake
 
-# The folder keeps the name that older versions gave it, so that what they left there is forgotten.
+# The folder has the name that older versions gave it, so that their batches in it are removed.
 INCREMENTS: Final = "stretches"
 OF_INCREMENT: Final = "."  # behind the name of a group, before the number of one of its increments
 _FILE: Final = "rows"
@@ -39,11 +39,11 @@ class Closing(NamedTuple):
 
 
 class IncrementCache:
-    """What is kept of the increments of a lake.
+    """The cached increments of a lake.
 
     Args:
-        lake: whose captures are read; digests: of these; known: all about them.
-        work: a folder of the caller's that nobody else can write.
+        lake: whose captures are read; digests: of these; known: their survey.
+        work: a folder that only the caller can write.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class IncrementCache:
         self._digests = digests
         self._surveyed = known
         self._work = work / INCREMENTS
-        self._kept = Cache(lake.folder, work, INCREMENTS)
-        self._made: list[Increment] = []
+        self._cache = Cache(lake.folder, work, INCREMENTS)
+        self._new: list[Increment] = []
 
     @cached_property
     def _known(self) -> CaptureSizes:
@@ -71,10 +71,10 @@ class IncrementCache:
     def tasks(
         self, group_increments: Sequence[Increment], settings: JoinSettings
     ) -> list[list[Closing]]:
-        """The increments of a group that are not kept, as one task at most: each needs what those
-        before it told and left."""
-        missing = [increment for increment in group_increments if not self._find(increment)]
-        self._made += missing
+        """The increments of a group that are not cached, as one task at most: each needs the rows
+        and the state of the earlier ones."""
+        missing = [increment for increment in group_increments if not self._link_cached(increment)]
+        self._new += missing
         targets = [self._target(increment) for increment in group_increments]
         task = [
             self._closing(increment, tuple(targets[:index]), settings)
@@ -84,13 +84,13 @@ class IncrementCache:
         return [task] if task else []
 
     def collect(self, group_increments: Sequence[Increment], group: str, folder: Path) -> None:
-        """Put the rows of all increments of a group, by its name, into one folder, and keep those
-        that are new."""
-        for increment in [made for made in self._made if made in group_increments]:
-            self._made.remove(increment)
+        """Link the rows of all increments of a group, by its name, into one folder, and add the new
+        ones to the cache."""
+        for increment in [new for new in self._new if new in group_increments]:
+            self._new.remove(increment)
             names = self._tables(increment)
             cache_partition = CachePartition(increment.digest, increment.captures)
-            self._kept.add(
+            self._cache.add(
                 self._folder(increment), [cache_partition], dict.fromkeys(names, self._digest)
             )
         for index, increment in enumerate(group_increments):
@@ -100,11 +100,11 @@ class IncrementCache:
                 link(self._target(increment).path(name), target)
 
     def tidy(self, plan: JoinPlan) -> None:
-        """Forget the increments of captures that are gone."""
-        if not len(self._kept):
+        """Remove the increments of captures that are not in the lake any more."""
+        if not len(self._cache):
             return
         groups = [self.increments(part) for part in parts_of(plan)]
-        self._kept.forget({increment.digest for group in groups for increment in group})
+        self._cache.forget({increment.digest for group in groups for increment in group})
 
     def _tables(self, increment: Increment) -> tuple[str, ...]:
         return tuple(SCHEMAS) if increment.is_last else (*SCHEMAS, *LEFT)
@@ -115,12 +115,12 @@ class IncrementCache:
     def _target(self, increment: Increment) -> Target:
         return Target(self._folder(increment), _FILE)
 
-    def _find(self, increment: Increment) -> bool:
-        """Whether the rows of an increment are kept; they are linked to where new ones are made."""
+    def _link_cached(self, increment: Increment) -> bool:
+        """Whether an increment is cached; if so, its files are linked into its work folder."""
         cached_paths: dict[str, str] = {}
         cache_partition = CachePartition(increment.digest, increment.captures)
         for name in self._tables(increment):
-            sources, _ = self._kept.sources(name, self._digest, [cache_partition])
+            sources, _ = self._cache.sources(name, self._digest, [cache_partition])
             paths = [path for source in sources for path in source.paths]
             if len(paths) != 1:
                 return False

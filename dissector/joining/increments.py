@@ -1,15 +1,15 @@
-"""A group of captures in increments: what lands behind it does not make all of it read again.
+"""A group of captures in increments, so that a new capture does not cause a full re-read.
 
-Connections that go on over midnight put the captures of all nights into one group. One with more
-rows than a bound is cut at borders of captures, from its first one on: an *increment* ends with the
-capture with which it reaches the bound, if another one follows. Each is stitched from what stood
-open at the end of the one before (`stitching`) and has the rows that close in it; the last one
-also has those that stay open. So an increment depends on what comes before, and on what goes on
-within minutes, and is not touched by what lands later.
+Connections that last over midnight put the captures of all nights into one group. A group with more
+rows than a bound is cut between captures, from its first one on: an *increment* ends with the
+capture with which it reaches the bound, if another one follows. Each increment is stitched from the
+open state of the one before (`stitching`) and has the rows that close in it; the last one also has
+the rows that stay open. So an increment depends on the captures before it and on the captures of
+the next minutes, never on a capture that lands later.
 
-A border is one only if everything before it was captured before everything behind it: captures that
-lasted at the same time are merged by time. Groups with traffic of Cursus stay whole: what it leaves
-open at a border is not carried.
+A group is cut only where everything before was captured before everything behind: captures of the
+same time are merged by time. Groups with Cursus traffic are not cut, as its open state is not
+carried from one increment to the next.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,19 +20,19 @@ from dissector.joining.files import digest_of
 from dissector.joining.links import ConnectionId, Handover, JoinPlan, in_turn
 from dissector.limits import MAX_SILENCE_NS
 
-# How soon behind a border a capture must begin, if it is not the next one, for a connection that
-# goes on in it to have had its last frame there; a connection that is over is seen no later again.
+# A connection continues in the next capture or in one that begins within this time behind the cut;
+# packets of an ended connection come no later.
 NEAR_NS: Final = MAX_SILENCE_NS
 
 
 class Increment(NamedTuple):
     """Captures of a group that are stitched together.
 
-    part: their plan; its handovers are those that end in them, or begin in them and end soon.
+    part: their plan; its handovers end in these captures, or begin in them and end soon behind.
     before: the captures of earlier increments, in order.
     near: captures of other increments in which handovers begin or end.
-    later: heads of connections that are known to go on.
-    digest: of all that decides its rows.
+    later: roots of connections that are known to continue.
+    digest: of everything that decides its rows.
     """
 
     part: JoinPlan
@@ -49,8 +49,8 @@ class Increment(NamedTuple):
 
 
 class CaptureSizes(NamedTuple):
-    """What decides where a group is cut, by captures: first and last packet in ns, rows of all
-    tables, and digests; whole: captures whose group stays in one piece."""
+    """The inputs of cutting a group, by capture: first and last packet in ns, rows of all tables,
+    and digests; whole: captures whose group is not cut."""
 
     spans: Mapping[str, tuple[int, int]]
     rows: Mapping[str, int]
@@ -88,7 +88,7 @@ def increments(part: JoinPlan, known: CaptureSizes, max_rows: int) -> list[Incre
 def _increment(
     part: JoinPlan, known: CaptureSizes, edges: tuple[int, int], soon: set[str]
 ) -> Increment:
-    """The increment between two places in a group. soon: captures behind it that begin soon."""
+    """The increment of captures edges[0]:edges[1] of a group. soon: later ones that begin soon."""
     (group,) = part.groups
     before, names = group.captures[: edges[0]], group.captures[edges[0] : edges[1]]
     floors = group.floors[edges[0] : edges[1]]
@@ -103,9 +103,9 @@ def _increment(
         for handover in part.handovers
         if handover.after[0] in own or (handover.before[0] in own and handover.after[0] in soon)
     ]
-    moved = {key: head for key, head in part.moved.items() if key[0] in own}
-    there = {*before, *names}
-    later = {head for at, head in part.moved.items() if at[0] in soon and head[0] in there}
+    moved = {key: root for key, root in part.moved.items() if key[0] in own}
+    so_far = {*before, *names}
+    later = {root for key, root in part.moved.items() if key[0] in soon and root[0] in so_far}
     return Increment(
         JoinPlan((increment_group,), moved, tuple(handovers), ()),
         before,
@@ -117,7 +117,7 @@ def _increment(
 
 
 def _content(increment: Increment, known: CaptureSizes) -> object:
-    """All that decides the rows of an increment, but for what is before it."""
+    """Everything that decides the rows of an increment, except for the earlier increments."""
     (group,) = increment.part.groups
     return [
         [(name, known.digests[name]) for name in group.captures],
@@ -128,27 +128,27 @@ def _content(increment: Increment, known: CaptureSizes) -> object:
 
 
 def _boundaries(spans: Sequence[tuple[int, int]], rows: Sequence[int], max_rows: int) -> list[int]:
-    """Behind how many captures a group is cut; spans, rows: of its captures."""
-    # When the first of those behind each capture begins.
+    """The numbers of captures behind which a group is cut; spans, rows: of its captures."""
+    # The earliest begin of the captures behind each capture, from the last one back.
     begins: list[int] = []
     for first, _ in reversed(spans[1:]):
         begins.append(min(first, begins[-1]) if begins else first)
     boundaries = []
-    held, until = 0, 0
+    row_count, until = 0, 0
     for index, next_begin in enumerate(reversed(begins)):
-        held += rows[index]
+        row_count += rows[index]
         until = max(until, spans[index][1])
-        if held >= max_rows and until <= next_begin:
+        if row_count >= max_rows and until <= next_begin:
             boundaries.append(index + 1)
-            held = 0
+            row_count = 0
     return boundaries
 
 
 def _near(
     handovers: Iterable[Handover], own: frozenset[str], before: frozenset[str]
 ) -> frozenset[str]:
-    """Captures of other increments that these ones must read: those with the same bytes again, and
-    those in which a message goes on."""
+    """Captures of other increments that this increment must read: captures with the same bytes, and
+    captures in which a message continues."""
     captures = set()
     for handover in handovers:
         if handover.after[0] not in own:

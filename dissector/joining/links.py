@@ -1,10 +1,10 @@
-"""Which captures of a lake belong together, and which of their connections are one.
+"""Plan which captures of a lake are joined, and which of their connections are one.
 
-A connection that lasted over a file's end is a row in each capture: open at the end of one, begun
-in the middle in the next, between the same ends, its sequence numbers going on. Captures are also
-put together where the same message was published, stored or delivered in both. Captures of one
-*group* are read one behind the other (`stitching`); connections that continue each other are one
-*chain*, which stands under the place of its first connection, its *head*.
+A connection that lasted over a file's end has a row in each capture: open at the end of one, begun
+midstream in the next, between the same endpoints, with continuing sequence numbers. Captures are
+also grouped if the same message was published, stored or delivered in both. Captures of one *group*
+are read in order (`stitching`); connections that continue each other are one *chain*, named by the
+capture and number of its first connection, its *root*.
 """
 
 import heapq
@@ -20,8 +20,7 @@ Row = dict[str, Any]
 ConnectionId = tuple[str, int]
 
 _WRAP: Final = 1 << 32
-# How far the clocks of two files may disagree, and how long a connection may be silent between
-# them if no sequence number tells whether it is the same.
+# How far the clocks of two files may differ.
 SLACK_NS: Final = 1_000_000_000
 
 COLUMNS: Final = (
@@ -34,8 +33,8 @@ COLUMNS: Final = (
 
 
 class Handover(NamedTuple):
-    """Where a connection goes over from one capture to the next; missing: bytes of the direction
-    between both, negative if some are in both, null where it is not known."""
+    """One direction of a connection that continues in another capture; missing: its bytes between
+    both captures, negative if both have some of them, None if unknown."""
 
     before: ConnectionId
     after: ConnectionId
@@ -44,8 +43,9 @@ class Handover(NamedTuple):
 
 
 class CaptureGroup(NamedTuple):
-    """Captures in the order in which they are read, each with the earliest time that its frames
-    can have (0 = any): they come after those of the capture that it continues."""
+    """Captures in the order in which they are read. floors: the earliest time of each capture's
+    frames in ns (0: any): they come behind the frames of the capture that it continues.
+    is_in_turn: see `in_turn`."""
 
     number: int
     captures: tuple[str, ...]
@@ -54,12 +54,12 @@ class CaptureGroup(NamedTuple):
 
 
 class JoinPlan(NamedTuple):
-    """Groups of two captures or more; the head of each connection that continues another one, by
-    its place (all others are heads); where connections go over.
+    """Groups of two captures or more, and their handovers.
 
-    copies: captures that show the same traffic as another one, which are not put together with any.
-    proxy_peers: their connections that are in the other one.
-    copied: those of twins that are the same connection, captured twice.
+    moved: the root of each connection that continues another one (all others are roots).
+    copies: captures that show the same traffic as another one; they are in no group.
+    proxy_peers: their connections that the other capture has, too.
+    copied: the proxy_peers that are the same connection, captured twice.
     """
 
     groups: tuple[CaptureGroup, ...]
@@ -76,7 +76,7 @@ class JoinPlan(NamedTuple):
 
     @property
     def wholes(self) -> dict[str, str]:
-        """The first capture of its group, by each capture of a group."""
+        """The first capture of the group of each grouped capture."""
         return {name: group.captures[0] for group in self.groups for name in group.captures}
 
 
@@ -84,7 +84,7 @@ NOTHING: Final = JoinPlan((), {}, (), ())
 
 
 def distance(before: int | None, after: int | None) -> int | None:
-    """Bytes from one sequence number to another; negative if it is behind."""
+    """Bytes from one sequence number to another; negative if the second is lower."""
     if before is None or after is None:
         return None
     difference = (after - before) % _WRAP
@@ -92,7 +92,7 @@ def distance(before: int | None, after: int | None) -> int | None:
 
 
 def end_of(row: Row, direction: str) -> int | None:
-    """The sequence number that comes next in a direction: a SYN and a FIN have one each."""
+    """The next sequence number of a direction; SYN and FIN take one each."""
     last: int | None = row[f"last_seq_{direction}"]
     if last is None and row[f"isn_{direction}"] is not None:
         last = (row[f"isn_{direction}"] + 1) % _WRAP
@@ -104,8 +104,8 @@ def end_of(row: Row, direction: str) -> int | None:
 def begin_of(row: Row, direction: str) -> int | None:
     """The sequence number of the first byte of a direction that began before its capture.
 
-    The first packet is not always the first in the stream: one that was sent again, or overtaken,
-    comes behind it.
+    The first captured packet may not be the first of the stream: a retransmitted or reordered one
+    may come behind it.
     """
     first: int | None = row[f"first_seq_{direction}"]
     last, length = row[f"last_seq_{direction}"], row.get(f"stream_bytes_{direction}")
@@ -117,12 +117,12 @@ def begin_of(row: Row, direction: str) -> int | None:
 
 
 def missing(before: Row, after: Row, direction: str) -> int | None:
-    """Bytes of a direction between the end of one connection row and the begin of another."""
+    """Bytes of a direction between the end of one connection row and the start of another."""
     return distance(end_of(before, direction), begin_of(after, direction))
 
 
 def continues(before: Row, after: Row) -> bool:
-    """Whether a connection row goes on where another one of equal ends stopped."""
+    """Whether a connection row continues another one of the same endpoints."""
     if before["capture"] == after["capture"]:
         return False
     if after["started"] != "midstream" and not _is_answer_to_syn(before, after):
@@ -136,7 +136,7 @@ def continues(before: Row, after: Row) -> bool:
         if (missing_bytes := missing(before, after, direction)) is not None
     ]
     if before["ended"] != "capture_end":
-        # Acknowledgements of the end, and its repetitions, come behind it.
+        # Acknowledgements and retransmissions of the end come behind it.
         is_tail = after["protocol"] == "none" and silence <= MAX_SILENCE_NS and bool(known)
         return is_tail and all(abs(missing_bytes) <= 1 for missing_bytes in known)
     if not known:
@@ -145,15 +145,16 @@ def continues(before: Row, after: Row) -> bool:
 
 
 def _is_answer_to_syn(before: Row, after: Row) -> bool:
-    """Whether a border lies within a handshake: one row ends with a SYN, which the SYN-ACK of the
-    other one answers."""
-    is_asked = before["isn_to_broker"] is not None and before["isn_to_client"] is None
+    """Whether a capture ends within a handshake: one row ends with a SYN, and the other one has its
+    SYN-ACK."""
+    has_syn_only = before["isn_to_broker"] is not None and before["isn_to_client"] is None
     is_same = before["isn_to_broker"] == after["isn_to_broker"]
-    return is_asked and is_same and after["isn_to_client"] is not None
+    return has_syn_only and is_same and after["isn_to_client"] is not None
 
 
 def is_copy(one: Row, other: Row) -> bool:
-    """Whether two connection rows of equal ends hold, for the most part, the same bytes."""
+    """Whether two connection rows of the same endpoints have more than half of the shorter one's
+    bytes in common."""
     if one["capture"] == other["capture"]:
         return False
     for direction in BOTH_DIRECTIONS:
@@ -172,7 +173,7 @@ def is_copy(one: Row, other: Row) -> bool:
 
 
 class _Sets:
-    """Names that are put together, step by step."""
+    """Disjoint sets of names (union-find)."""
 
     def __init__(self) -> None:
         self._above: dict[str, str] = {}
@@ -200,8 +201,8 @@ def _by_key(connections: Iterable[Row]) -> list[list[Row]]:
 
 
 def is_at_once(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    """Whether two spans of time are one for the better part of the shorter. Two taps of the same
-    traffic run at once; what is sent again right behind a border is not seen twice."""
+    """Whether two spans of time overlap in at least half of the shorter one. Two taps of the same
+    traffic run at once; bytes that are retransmitted right behind a capture's end are no copy."""
     shared = min(one[1], other[1]) - max(one[0], other[0])
     shorter = min(one[1] - one[0], other[1] - other[0])
     return shared > 0 and 2 * shared >= shorter
@@ -212,7 +213,7 @@ def _span(row: Row) -> tuple[int, int]:
 
 
 def find_proxy_peers(connections: Iterable[Row]) -> dict[ConnectionId, Row]:
-    """Connections whose bytes another capture, earlier by name, holds too, and the one there."""
+    """Connections whose bytes another capture, earlier by name, has too, with the row there."""
     proxy_peers: dict[ConnectionId, Row] = {}
     for rows in _by_key(connections):
         for index, row in enumerate(rows):
@@ -226,13 +227,13 @@ def find_proxy_peers(connections: Iterable[Row]) -> dict[ConnectionId, Row]:
 
 
 def find_handovers(connections: Iterable[Row]) -> list[Handover]:
-    """Where connections go over from one capture to the next, both directions of each."""
+    """The handovers of connections from one capture to the next, one per direction."""
     handovers = []
     for rows in _by_key(connections):
         waiting: list[Row] = []
         for row in rows:
-            # A client that takes one port again and again has many rows; few began in the middle.
-            # What begins with a handshake goes on at most with the SYN right before it.
+            # A client that reuses one port has many rows, of which few began midstream. A row with
+            # a handshake can continue only the row right before it, if that ends with a SYN.
             is_midstream = row["started"] == "midstream"
             earlier = reversed(waiting) if is_midstream else iter(waiting[-1:])
             before = next((other for other in earlier if continues(other, row)), None)
@@ -273,7 +274,7 @@ def _in_order(
             left[follower] -= 1
             if not left[follower]:
                 heapq.heappush(ready, (spans[follower][0], follower))
-    # Captures that continue each other both ways cannot be told apart by it.
+    # Captures that continue each other both ways have no such order.
     return ordered + sorted(names - set(ordered), key=lambda name: (spans[name][0], name))
 
 
@@ -292,7 +293,7 @@ def _group(
 
 
 def in_turn(floors: Iterable[int], spans: Iterable[tuple[int, int]]) -> bool:
-    """Whether captures in this order come one behind the other. floors: as a Group has them."""
+    """Whether no capture begins before an earlier one ends. floors: see `CaptureGroup`."""
     latest = None
     for floor, (first, last) in zip(floors, spans, strict=True):
         if latest is not None and max(floor, first) < latest:
@@ -302,8 +303,8 @@ def in_turn(floors: Iterable[int], spans: Iterable[tuple[int, int]]) -> bool:
 
 
 def wholes(connections: Sequence[Row], spans: dict[str, tuple[int, int]]) -> dict[str, str]:
-    """The sequence of captures that each one is part of by its connections, as the name of one of
-    them. Captures of the same time stay alone, as they may show the same traffic."""
+    """The sequence of captures that each capture belongs to by its connections, named by one of its
+    captures. Captures of the same time stay alone, as they may show the same traffic."""
     copies = {key[0] for key in find_proxy_peers(connections)}
     sets = _Sets()
     for handover in find_handovers([row for row in connections if row["capture"] not in copies]):
@@ -325,24 +326,24 @@ def plan(
     views: Iterable[Sequence[str]] = (),
     proxy_peers: Iterable[ConnectionId] = (),
 ) -> JoinPlan:
-    """What is to be read together.
+    """The plan of groups.
 
     Args:
-        connections: rows with COLUMNS: those whose ends are in several captures are enough.
+        connections: rows with COLUMNS, at least of connections with endpoints in several captures.
         spans: times of the first and the last packet of each capture, ns.
         shared: captures that have messages in common.
         views: captures that show the same messages at once; the first of each set is read, if the
             captures were made at once.
-        proxy_peers: connections of the others that are there in the first.
+        proxy_peers: connections of the other views that the first one has, too.
     """
     seen_twice = {
         name for names in views for name in names[1:] if is_at_once(spans[names[0]], spans[name])
     }
-    held = find_proxy_peers(connections)
-    # A copy of a proxy's leg is what that leg is: the other one of its pair is asked.
-    copied = frozenset(key for key, kept in held.items() if kept["leg"] != "broker")
-    again = {*held, *(key for key in proxy_peers if key[0] in seen_twice)}
-    copies = seen_twice | {key[0] for key in again}
+    twins = find_proxy_peers(connections)
+    # A copy of a proxy's broker side counts as that side, not as a copy.
+    copied = frozenset(key for key, kept in twins.items() if kept["leg"] != "broker")
+    peers = {*twins, *(key for key in proxy_peers if key[0] in seen_twice)}
+    copies = seen_twice | {key[0] for key in peers}
     rows = [row for row in connections if row["capture"] not in copies]
     handovers = find_handovers(rows)
     sets = _Sets()
@@ -365,7 +366,7 @@ def plan(
     ]
     moved = _moved(groups, handovers)
     return JoinPlan(
-        tuple(groups), moved, tuple(handovers), tuple(sorted(copies)), frozenset(again),
+        tuple(groups), moved, tuple(handovers), tuple(sorted(copies)), frozenset(peers),
         copied,
     )  # fmt: skip
 
@@ -373,7 +374,7 @@ def plan(
 def _moved(
     groups: Sequence[CaptureGroup], handovers: Iterable[Handover]
 ) -> dict[ConnectionId, ConnectionId]:
-    """The head of each connection that continues one of a capture that is read before it."""
+    """The root of each connection that continues one of an earlier capture."""
     before = {handover.after: handover.before for handover in handovers}
     ranks = {name: rank for group in groups for rank, name in enumerate(group.captures)}
     moved: dict[ConnectionId, ConnectionId] = {}

@@ -1,4 +1,4 @@
-"""Connections of a group as one each, and what joining changed, as SQL."""
+"""SQL that merges the rows of a connection into one, and counts what joining changed."""
 
 from typing import Final
 
@@ -9,12 +9,12 @@ from dissector.schemas.arrow import arrow_schema
 from dissector.schemas.enums import BOTH_DIRECTIONS
 
 CONNECTIONS: Final = arrow_schema("connections")
-# How the rows of one connection become one; whatever is not named here is the first that is known.
+# How columns of a connection's rows are merged; a column not named here has its first known value.
 _LEAST: Final = ("first_ts_ns",)
 _GREATEST: Final = ("last_ts_ns", "max_message_bytes")
 _OF_THE_LAST: Final = ("ended", "ended_packet")
 _NOT_SUMMED: Final = ("isn", "first_seq", "last_seq", "fin_packet")
-# What counts frames that two captures have, and how.
+# Columns that would count a frame of two captures twice, and the aggregate that is subtracted.
 _WITHOUT_REPEATS: Final = {"frames": "count(*)", "stream_bytes": "sum(bytes)",
                            "decoded_bytes": "sum(bytes)"}  # fmt: skip
 _COLUMNS: Final = TABLES["connections"].columns
@@ -28,8 +28,8 @@ _SUMMED: Final = frozenset(
     and not column.name.startswith(_NOT_SUMMED)
 )
 
-# A connection whose directions ended in different captures is closed, though it was open at the
-# end of each; else what the capture says in which it ended.
+# A connection whose directions ended in different captures is closed, though it was open at the end
+# of each; else its end is that of the capture in which it ended.
 _ENDED_AT: Final = "CASE WHEN ended <> 'capture_end' THEN rank END"
 _IS_CLOSED: Final = (
     f"min({_ENDED_AT}) IS NULL AND max(fin_packet_to_broker) IS NOT NULL "
@@ -40,7 +40,7 @@ _CLOSED: Final = {"ended": "'fin'", "ended_packet": f"arg_max({_LAST_FIN}, rank)
 
 
 def _without_repeats() -> str:
-    """Columns of a part less what of it is left out."""
+    """Columns of a part, less its frames that are left out."""
     return ", ".join(
         f"c.{name}_{direction} - coalesce(l.{name}_{direction}, 0) AS {name}_{direction}"
         for name in _WITHOUT_REPEATS
@@ -49,7 +49,7 @@ def _without_repeats() -> str:
 
 
 def _repeats() -> str:
-    """How much is left out of each connection."""
+    """The query of the counts and bytes that are left out of each connection."""
     sums = ", ".join(
         f"{value} FILTER (direction = '{direction}')::BIGINT AS {name}_{direction}"
         for name, value in _WITHOUT_REPEATS.items()
@@ -59,7 +59,7 @@ def _repeats() -> str:
 
 
 def _one(name: str) -> str:
-    """A column of a connection, of those of its parts."""
+    """The SQL expression of a merged connection's column, from its parts' columns."""
     if name in _SUMMED:
         value = f"sum({name})::BIGINT"
     elif name in _LEAST:
@@ -72,7 +72,7 @@ def _one(name: str) -> str:
             f"THEN arg_max_null({name}, rank) ELSE arg_min_null({name}, {_ENDED_AT}) END"
         )
     elif name.startswith("last_seq"):
-        # A FIN has a number, too, which packets behind it have.
+        # A FIN has a sequence number, too, and packets behind it count from there.
         last = f"CASE WHEN stream_bytes{name.removeprefix('last_seq')} > 0 THEN rank END"
         value = f"coalesce(arg_max({name}, {last}), arg_min({name}, rank))"
     elif name == "protocol":
@@ -85,7 +85,7 @@ def _one(name: str) -> str:
 
 _PARTS: Final = "connections AS c JOIN placed AS p USING (capture, connection_id)"
 _IS_HEAD: Final = "p.capture = p.head_capture AND p.connection_id = p.head_connection_id"
-# One row per joined connection, under its head.
+# One row per joined connection, under its root.
 MERGED: Final = f"""
 CREATE TABLE merged AS
 WITH each AS (
@@ -104,7 +104,7 @@ SELECT head_capture AS capture, head_connection_id AS connection_id,
   {", ".join(_one(name) for name in _NAMES if name not in _KEY)}
 FROM parts WHERE count > 1 GROUP BY head_capture, head_connection_id
 """
-# Those that go on behind an increment: whose end was not seen, or that are known to (later).
+# Connections that continue behind an increment: without an end, or known to continue (later).
 GOING_ON: Final = """
 CREATE TABLE going_on AS
 SELECT capture, connection_id FROM merged WHERE ended = 'capture_end' UNION FROM later
@@ -120,7 +120,7 @@ JOIN (
   FROM placed GROUP BY ALL
 ) AS p ON p.head_capture = m.capture AND p.head_connection_id = m.connection_id
 """
-# Those that lie behind one, as they are named in the rows of frames and acks.
+# Connections that continue another one, as the rows of frames and acks name them.
 BEHIND: Final = f"""
 SELECT c.* REPLACE (m.leg AS leg, m.twin_connection_id AS twin_connection_id)
 FROM {_PARTS}
@@ -132,14 +132,14 @@ COUNTERS: Final = (
     "exchanges_answered_later", "deliveries_ended_later", "redeliveries_recognised",
     "publishes_recognised", "balances_carried",
 )  # fmt: skip
-# Rows of joined captures by outcome (of permits: by event), each by itself and joined.
+# Row counts of joined captures by outcome (of permits: by event), before and after joining.
 CHANGES: Final = pa.schema(
     [
         *((name, pa.string()) for name in ("capture", "moment", "table", "value")),
         *((name, pa.int64()) for name in ("rows", *COUNTERS)),
     ]
 )
-# Frames of joined captures that the end of the capture cut, and bytes before the first frame.
+# Frames that the end of a joined capture cut, and bytes before a capture's first frame.
 _DIRECTION: Final = (
     ("capture", pa.string()), ("connection_id", pa.int64()), ("direction", pa.string()),
 )  # fmt: skip
@@ -169,25 +169,25 @@ SELECT {", ".join(SKIPPED.names)} FROM notices WHERE code = 'midstream_start'
 ORDER BY ALL
 """
 
-# Connections whose rows are those of their capture; keeps_deliveries: these as well.
+# Connections whose rows are copied from their capture; keeps_deliveries: also their deliveries.
 UNTOUCHED: Final = pa.schema(
     [
         ("capture", pa.string()), ("connection_id", pa.int64()), ("keeps_deliveries", pa.bool_()),
     ]
 )  # fmt: skip
 UNTOUCHED_QUERY: Final = f"SELECT {', '.join(UNTOUCHED.names)} FROM untouched ORDER BY ALL"
-# Of each table those whose rows are read as they are.
+# The connections of each table whose rows are read unchanged.
 AS_THEY_ARE: Final = {
     "exchanges": "untouched",
     "deliveries": "(FROM untouched WHERE keeps_deliveries)",
     "permits": "untouched",
 }
-# The protocols of connections whose rows are made again.
-SPOKEN: Final = "SELECT DISTINCT read_by FROM placed ANTI JOIN untouched USING (chain)"
+# The protocols of connections whose rows are stitched.
+STITCHED_PROTOCOLS: Final = "SELECT DISTINCT read_by FROM placed ANTI JOIN untouched USING (chain)"
 
 
 def changes() -> str:
-    """The query for CHANGES, of the tables all_exchanges, closed_exchanges and so on."""
+    """The query of CHANGES, from the tables all_exchanges, closed_exchanges and so on."""
     parts = []
     for table, conditions in _CONDITIONS.items():
         value = "event" if table == "permits" else "outcome"

@@ -1,7 +1,6 @@
-"""What is read together: the captures of a lake in units, each of which is counted by itself.
+"""The cache partitions of a lake: its groups of captures (`links`), and captures without a group.
 
-A unit is a group of captures that belong together (`links`), or one capture. What is found in the
-rows of a unit depends on nothing else, so that it can be kept until the unit changes.
+The results of a partition depend on its own rows alone, so they are cached until it changes.
 """
 
 from collections import defaultdict
@@ -15,12 +14,12 @@ from dissector.joining.links import ConnectionId, Handover, JoinPlan
 from dissector.joining.survey import capture_spans
 from dissector.lake.cache import CachePartition
 
-# It steps when what joining or a survey writes means something else.
+# It steps when the meaning of rows that joining or a survey writes changes.
 VERSION: Final = "5"
 
 
 def cache_partitions(whole: JoinPlan, captures: Mapping[str, str]) -> list[CachePartition]:
-    """The cache partitions of all captures. A partition's digest covers all that decides its rows.
+    """The cache partitions of all captures. A partition's digest covers all inputs of its rows.
 
     Args:
         captures: their digests by name.
@@ -66,7 +65,7 @@ def parts_of(whole: JoinPlan) -> list[JoinPlan]:
 
 
 def whole_spans(files: pa.Table, whole: JoinPlan) -> dict[str, tuple[int, int]]:
-    """Times of the first and the last packet of what each capture is part of, ns; 0 if none.
+    """Times of the first and the last packet of each capture's group (or its own), ns; 0 if none.
 
     Args:
         files: rows of capture_files.

@@ -1,7 +1,7 @@
-"""Where the connections of a group are: their capture's rank, their chain, and its head.
+"""The positions of a group's connections: their capture's rank, their chain, and its root.
 
-A chain is one connection over several captures, a rank the place of a capture in its group. The
-frames of the whole are known by both; here they become captures and connections again.
+A chain is one connection over several captures; a rank is the index of a capture in its group. Rows
+of the whole name frames by both; `Positions` maps them back to captures and connections.
 """
 
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import duckdb
 
 
-# The rows of `placed`, and which of them were made of captures that came before.
+# The rows of `placed`.
 PLACED: Final = pa.schema(
     [
         ("rank", NUMBER), ("floor_ns", NUMBER), ("capture", TEXT), ("connection_id", NUMBER),
@@ -33,13 +33,13 @@ PLACED: Final = pa.schema(
         )),
     ]
 )  # fmt: skip
-# Connections that go on behind an increment, one row each under its head. rank: of the last capture
-# so far.
+# Connections that continue behind an increment, one row each under its root. rank: of the last
+# capture so far.
 OPENED: Final = pa.schema([*arrow_schema("connections"), ("rank", NUMBER)])
 SCHEMAS: Final = {"placed": PLACED, "opened": OPENED}
-# Every connection of the group. read_by: the protocol of the frames of its chain, null if there
-# are none; goes_on, comes_from: whether
-# a direction goes on in the next capture, or from the one before, without a gap.
+# Every connection of the group. read_by: the protocol of the frames of its chain, null if there are
+# none; goes_on, comes_from: whether a direction continues in the next capture, or from the previous
+# one, without a gap.
 _PLACED: Final = """
 CREATE TABLE placed AS
 WITH each AS (
@@ -87,11 +87,11 @@ SELECT * REPLACE (min(read_by) OVER (PARTITION BY chain) AS read_by) FROM locate
 
 
 class PriorState(NamedTuple):
-    """What is known of the increments of a group that come before one (see `increments`).
+    """The positions that the earlier increments of a group left (see `increments`).
 
     captures: in their order.
     placed: rows of PLACED.
-    opened: of OPENED, connections that go on.
+    opened: rows of OPENED.
     """
 
     captures: tuple[str, ...]
@@ -105,7 +105,7 @@ NO_PRIOR_STATE: Final = PriorState((), no_rows(PLACED), no_rows(OPENED))
 def assign_positions(
     db: "duckdb.DuckDBPyConnection", part: JoinPlan, before: PriorState = NO_PRIOR_STATE
 ) -> None:
-    """Make the tables ranks, handovers and placed.
+    """Create the tables ranks, handovers and placed.
 
     Args:
         db: with connections of the group.
@@ -139,10 +139,10 @@ def assign_positions(
 
 
 class Positions:
-    """The way back from ranks and chains to captures and connections, for columns of numbers."""
+    """Maps columns of ranks and chains to captures and connections."""
 
     def __init__(self, db: "duckdb.DuckDBPyConnection") -> None:
-        """db: after `place`."""
+        """db: after `assign_positions`."""
         names = db.sql("SELECT capture FROM ranks ORDER BY rank").to_arrow_table()
         self._captures = names.column(0).combine_chunks()
         rows = db.sql("SELECT chain, rank, connection_id FROM placed ORDER BY chain, rank")
@@ -160,36 +160,36 @@ class Positions:
         return chains * len(self._captures) + ranks
 
     def captures(self, ranks: Int64Array) -> pa.Array:
-        """The captures of ranks; NULL stays."""
+        """The captures of ranks, null for NULL."""
         return self._captures.take(nullable(ranks))
 
     def connections(self, ranks: Int64Array, chains: Int64Array) -> Int64Array:
-        """The connections of chains in the captures of ranks, NULL where there is none."""
+        """The connections of chains in the captures of ranks, NULL if there is none."""
         known = (ranks != NULL) & (chains != NULL)
         keys = self._key(np.where(known, ranks, 0), np.where(known, chains, 0))
         at = np.minimum(np.searchsorted(self._keys, keys), max(0, len(self._keys) - 1))
         return np.where(known & (self._keys[at] == keys), self._connections[at], NULL)
 
     def of_roots(self, chains: Int64Array, column: str) -> pa.Array:
-        """A column of the heads of chains: capture, connection_id, client_ip or broker_ip."""
+        """A column of the roots of chains: capture, connection_id, client_ip or broker_ip."""
         if column == "capture":
             return self.captures(self._root_ranks[chains])
         return self.connection_roots.column(column).combine_chunks().take(pa.array(chains))
 
     def root_ranks(self, chains: Int64Array) -> Int64Array:
-        """The ranks of the heads of chains."""
+        """The ranks of the roots of chains."""
         ranks: Int64Array = self._root_ranks[chains]
         return ranks
 
 
 def numbers(column: pa.Array) -> Int64Array:
-    """Integers or flags as the passes have them, NULL where there is none."""
+    """Integers or flags as an int64 array, NULL for null."""
     filled = column.cast(pa.int64()).fill_null(NULL)
     return np.asarray(filled.to_numpy(zero_copy_only=False), np.int64)
 
 
 def nullable(values: Int64Array) -> pa.Array:
-    """Numbers as Arrow has them, NULL as null."""
+    """Numbers as an Arrow array, null for NULL."""
     return pa.array(values, mask=values == NULL)
 
 

@@ -1,9 +1,9 @@
-"""Captures that have messages in common, by what went over the wire in them.
+"""Find captures that have messages in common.
 
-The same message is the same producer's with the same number, or the same entry of the same topic
-and ledger, and in either case one with the same checksum (CRC32C, as it was stored with it):
-brokers that begin anew number ledgers, entries and sends alike. Where no checksum was sent, only
-messages that two captures show at the same moment are the same.
+Two messages are the same if producer and sequence id are equal, or topic, ledger and entry; and in
+either case the checksum (the stored CRC32C), because brokers that begin anew number ledgers,
+entries and sends alike. Without a checksum, they are the same only if both captures show them at
+the same moment.
 """
 
 from collections import Counter, defaultdict
@@ -16,10 +16,10 @@ from dissector.joining.links import ConnectionId
 if TYPE_CHECKING:
     import duckdb
 
-# A message that is sent again comes later than this; at a second tap it is seen within it.
+# A second tap shows a message within this time; a message that is sent again comes later.
 _AT_ONCE_US: Final = 50_000
 
-# Between which numbers the messages of a capture lie. kind: `sent`: sequence ids of a producer
+# The lowest and highest numbers of a capture's messages. kind: `sent`: sequence ids of a producer
 # (name); `stored`, `got`: entries of a ledger that were published, or delivered to a subscription
 # (name).
 PRESENCE: Final = pa.schema(
@@ -30,7 +30,7 @@ PRESENCE: Final = pa.schema(
     ]
 )
 _RANGE: Final = "count(*) AS rows, epoch_us(min(ts)) AS first_us, epoch_us(max(ts)) AS last_us"
-# Topics that are not persistent number no entries, and say 0 and 0.
+# Non-persistent topics number no entries: ledger and entry are 0.
 _IS_STORED: Final = "NOT coalesce(starts_with(topic, 'non-'), ledger_id = 0)"
 SENDS_PRESENCE: Final = f"""
 SELECT capture, 'sent' AS kind, topic, producer_name AS name, NULL AS ledger_id,
@@ -51,8 +51,8 @@ GROUP BY capture, topic, subscription, ledger_id
 ORDER BY capture, kind, topic, name, ledger_id
 """
 
-# A capture that begins in the middle may not know the topic of an entry; it may be any that has its
-# ledger.
+# A capture that begins in the middle may not know the topic of an entry: every topic that has its
+# ledger is possible.
 _NAMED: Final = """
 CREATE TABLE named AS
 WITH each AS (SELECT * FROM presence JOIN clusters USING (capture)),
@@ -61,8 +61,8 @@ SELECT e.* REPLACE (coalesce(e.topic, k.topic) AS topic)
 FROM each AS e LEFT JOIN known AS k ON e.topic IS NULL AND k.topic IS NOT NULL
   AND k.ledger_id = e.ledger_id AND k.cluster IS NOT DISTINCT FROM e.cluster
 """
-# Ranges of numbers in which other captures have some, too: of each what lies between the first and
-# the last number that can be in another. Captures that are one whole already are one here.
+# The part of each range of numbers that overlaps other captures' ranges, from the first to the last
+# number that another capture can have. Captures of one whole count as one.
 _OVERLAPS: Final = """
 CREATE TABLE common AS
 WITH held AS (
@@ -71,7 +71,7 @@ WITH held AS (
     min(p.least) AS least, max(p.greatest) AS greatest
   FROM named AS p JOIN wholes AS w USING (capture) GROUP BY ALL
 ),
-beside AS (
+neighbours AS (
   SELECT *, max(greatest) OVER (earlier ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS until,
     lead(least) OVER earlier AS next
   FROM held
@@ -82,7 +82,7 @@ beside AS (
 SELECT w.capture, b.cluster, b.topic, b.is_sent, b.producer_name, b.ledger_id,
   CASE WHEN b.until >= b.least THEN b.least ELSE b.next END AS low,
   CASE WHEN b.next <= b.greatest THEN b.greatest ELSE least(b.greatest, b.until) END AS high
-FROM beside AS b JOIN wholes AS w USING (whole)
+FROM neighbours AS b JOIN wholes AS w USING (whole)
 JOIN clusters AS c ON c.capture = w.capture AND c.cluster IS NOT DISTINCT FROM b.cluster
 WHERE b.until >= b.least OR b.next <= b.greatest
 """
@@ -116,7 +116,7 @@ FROM exchanges AS e JOIN common AS o
 WHERE NOT o.is_sent AND e.kind = 'publish'
 """,
     """
-CREATE TABLE got AS
+CREATE TABLE delivered_entries AS
 SELECT d.capture, d.connection_id, epoch_us(d.ts) AS us, o.cluster, o.topic, d.ledger_id,
   d.entry_id, d.crc32c_stored, d.subscription, d.partition
 FROM deliveries AS d JOIN common AS o
@@ -124,9 +124,9 @@ FROM deliveries AS d JOIN common AS o
   AND d.ledger_id IS NOT DISTINCT FROM o.ledger_id AND d.entry_id BETWEEN o.low AND o.high
 WHERE NOT o.is_sent
 """,
-    "CREATE VIEW delivered AS FROM got WHERE subscription IS NOT NULL",
+    "CREATE VIEW delivered AS FROM delivered_entries WHERE subscription IS NOT NULL",
     "CREATE VIEW entries AS SELECT * FROM stored UNION ALL BY NAME "
-    "SELECT * EXCLUDE (subscription, partition) FROM got",
+    "SELECT * EXCLUDE (subscription, partition) FROM delivered_entries",
 )
 _MESSAGE: Final = "cluster, topic, producer_name, sequence_id, chunk_id, crc32c_stored"
 _ENTRY: Final = "cluster, topic, ledger_id, entry_id, crc32c_stored"
@@ -136,9 +136,9 @@ _KEYS: Final = {"published": _MESSAGE, "delivered": f"{_ENTRY}, subscription, pa
 
 
 class Shared(NamedTuple):
-    """Captures that have messages in common; views: those that have them since they show the same
-    traffic at two places, such as both sides of a proxy, the clients' side first; twins:
-    connections of views that are there in the first one, too."""
+    """Captures that have messages in common; views: captures that show the same traffic at two
+    points, such as both sides of a proxy, the clients' side first; proxy_peers: connections of the
+    other views that the first view has, too."""
 
     captures: list[list[str]]
     views: list[list[str]]
@@ -159,8 +159,8 @@ def overlapping(db: "duckdb.DuckDBPyConnection") -> frozenset[str]:
 
 
 def shared_captures(db: "duckdb.DuckDBPyConnection") -> Shared:
-    """Captures that have messages in common: the same one published, or delivered to the same
-    subscription, in both, or published in one and delivered in the other.
+    """Captures that have a message in common: published in both, delivered to the same subscription
+    in both, or published in one and delivered in the other.
 
     Args:
         db: after `overlapping`, with exchanges and deliveries of the captures that it names.
@@ -180,9 +180,9 @@ def shared_captures(db: "duckdb.DuckDBPyConnection") -> Shared:
 
 
 def _sets(table: str) -> str:
-    """Sets of captures that have something in common, with how often the same message went over
-    the wire in all of them, and how often at the same time."""
-    # Of one that was published here and delivered there, moments say nothing.
+    """The query of sets of captures with common messages: the number of messages that all captures
+    of the set show, and of those that they show at the same time."""
+    # A message may be published in one capture and delivered in another: times need not agree.
     without = f"max(us) - min(us) <= {_AT_ONCE_US}" if table != "entries" else "false"
     return f"""
     WITH each AS (
@@ -199,9 +199,9 @@ def _sets(table: str) -> str:
 def _proxy_peers(
     db: "duckdb.DuckDBPyConnection", views: list[tuple[str, ...]]
 ) -> tuple[list[list[str]], list[ConnectionId]]:
-    """Views, the clients' side first, and the connections that the others repeat.
+    """Views, the clients' side first, and the connections of the other views that repeat it.
 
-    A publish passes the clients' side before, a delivery after the brokers'.
+    A publish passes the clients' side before the brokers' side, a delivery after it.
     """
     first: Counter[tuple[tuple[str, ...], str]] = Counter()
     seen: dict[tuple[str, ...], set[ConnectionId]] = defaultdict(set)
@@ -210,13 +210,13 @@ def _proxy_peers(
             f"""
             WITH each AS (
               SELECT list_sort(list_distinct(list(capture))) AS captures,
-                list_distinct(list((capture, connection_id))) AS places,
+                list_distinct(list((capture, connection_id))) AS connections,
                 first(capture ORDER BY {order}) AS nearest
               FROM {table} GROUP BY {_KEYS[table]}
               HAVING count(DISTINCT capture) > 1 AND max(us) - min(us) <= {_AT_ONCE_US}
             )
-            SELECT captures, nearest, place[1], place[2], count(*)
-            FROM (SELECT captures, nearest, unnest(places) AS place FROM each)
+            SELECT captures, nearest, key[1], key[2], count(*)
+            FROM (SELECT captures, nearest, unnest(connections) AS key FROM each)
             GROUP BY ALL
             """
         ).fetchall()

@@ -1,10 +1,10 @@
-"""What captures of a group cannot know by themselves of Pulsar's traffic, by SQL.
+"""SQL that derives a group's exchanges, deliveries and permits of Pulsar from all its captures.
 
-Stage 1, a dissection, says all that one capture tells. Here the tables of the captures of a group
-become those of one capture over all of them (`facts/whole.sql`): connections that go on are one,
-incarnations are counted through, names that were learnt before are known behind the border, holes
-between captures are events. From them the exchanges, deliveries and permits of the whole follow by
-joins and windows (`facts/*.sql`); the same SQL over one capture gives what its dissection wrote.
+A dissection writes the rows of one capture. Here the tables of a group's captures become the tables
+of one capture over all of them (`facts/whole.sql`): continued connections are one, incarnations are
+counted through, names of earlier captures are known in later ones, holes between captures are
+events. Joins and windows then derive the exchanges, deliveries and permits of the whole
+(`facts/*.sql`); over one capture the same SQL returns what its dissection wrote.
 """
 
 import re
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     import duckdb
 
 NAME: Final = "pulsar"
-# What makes the facts of a capture of its tables, in order.
+# The SQL files that derive the facts, in order.
 STEPS: Final = ("frames", "exchanges", "deliveries", "permits")
 _WHOLE: Final = "whole"
-# Columns that name frames, and where the rank of their capture goes; the first orders rows.
+# Columns that name frames, and the columns for the rank of their capture; the first orders rows.
 _FRAMES: Final = {
     "exchanges": {"request_frame_no": "request_rank", "response_frame_no": "response_rank"},
     "deliveries": {
@@ -37,26 +37,26 @@ _FRAMES: Final = {
     },
     "permits": {"frame_no": "rank"},
 }
-# The frame by which a row is told, and what orders rows of one frame.
+# The frame that decides in which increment a row is written, and the order of rows of one frame.
 _FRAME: Final = {
     "exchanges": "coalesce(t.request_frame_no, t.response_frame_no)",
     "deliveries": "t.frame_no",
     "permits": "t.frame_no",
 }
 _OUTCOME: Final = """
-CASE WHEN t.request_frame_no IN (SELECT n FROM waiting WHERE is_given_up) THEN 'evicted'
+CASE WHEN t.request_frame_no IN (SELECT n FROM pending_requests WHERE is_given_up) THEN 'evicted'
   ELSE t.outcome END AS outcome
 """
 _WITHIN: Final = {"permits": ", t.consumer_id, t.event"}
-# Columns that no SQL makes.
+# Columns that the SQL leaves null.
 _UNKNOWN: Final = ("origin_capture", "lag")
-# What one increment of a group leaves to the next: tables of `before.sql`, and those whose rows are
-# like those of others (a query).
+# The state that one increment leaves to the next: tables of `before.sql`, and tables with a query's
+# columns.
 _BEFORE: Final = (
     "end", "frames", "consumers", "producers", "spots", "published", "attempts", "ranges",
 )  # fmt: skip
-# Increments that told something of messages that come again.
-_ASKED: Final = """
+# Increments with rows of messages that are sent or delivered again.
+_PAST_INCREMENTS: Final = """
 SELECT DISTINCT b.increment FROM before_ranges AS b JOIN ranges AS r
   ON r.is_new AND r.name = b.name AND r.least <= b.greatest AND r.greatest >= b.least
   AND CASE r.kind WHEN 'got' THEN b.kind <> 'sent' ELSE b.kind = 'sent' AND r.kind = 'sent' END
@@ -70,17 +70,17 @@ _CARRIED: Final = {
     "connections": "FROM main.merged",
 }
 LEFT: Final = (*(f"before_{name}" for name in _BEFORE), *(f"carried_{name}" for name in _CARRIED))
-# Producers and consumers are told when their connection is over.
-_TOLD: Final = """
+# Rows of producers and consumers are written when their connection has ended.
+_OF_ENDED: Final = """
 SEMI JOIN (
   SELECT p.chain FROM merged AS m JOIN placed AS p USING (capture, connection_id)
   ANTI JOIN going_on USING (capture, connection_id)
-) AS told ON told.chain = t.chain
+) AS ended ON ended.chain = t.chain
 """
 _INCARNATIONS: Final = f"""
 SELECT rank, chain, CASE kind WHEN 'consumer' THEN id END AS consumer_id,
   CASE kind WHEN 'producer' THEN id END AS producer_id, own AS own_incarnation, incarnation
-FROM {_WHOLE}.handles AS t {_TOLD}
+FROM {_WHOLE}.handles AS t {_OF_ENDED}
 """
 _Path = Callable[[str], Path]  # of a table
 TableRows = tuple[str, pa.Table]  # a table's name, and rows of it
@@ -95,19 +95,19 @@ def statements(step: str) -> tuple[str, ...]:
 
 
 def texts() -> list[str]:
-    """All that the SQL says, which decides what rows come of a group."""
+    """All statements: their digest changes when a group's rows may change."""
     files = (resources.files(__package__) / "facts").iterdir()
     steps = sorted(file.name.removesuffix(".sql") for file in files if file.name.endswith(".sql"))
     return [statement for step in steps for statement in statements(step)]
 
 
 def leave_untouched(db: "duckdb.DuckDBPyConnection", *, is_complete: bool) -> None:
-    """Make the table untouched, of connections whose rows are not made again, and the view dated.
+    """Create the table untouched, of connections whose rows are copied, and the view dated.
 
     Args:
-        db: with what `facts/untouched.sql` reads.
-        is_complete: whether all captures have all columns, and nothing comes before or behind; else
-            no connection is left.
+        db: with the inputs of `facts/untouched.sql`.
+        is_complete: whether all captures have all columns, and no increment comes before or behind;
+            if not, the table is empty.
     """
     for statement in statements("untouched"):
         db.execute(statement)
@@ -123,29 +123,29 @@ def stitched(
     *,
     is_in_turn: bool,
 ) -> Iterator[TableRows]:
-    """The rows of exchanges, deliveries, permits, producers and consumers of a group, and which
-    incarnation of the whole is which of a capture's own.
+    """The rows of exchanges, deliveries, permits, producers and consumers of a group, and its table
+    of incarnations (see `client_handles`).
 
-    Frames are named by `rank` of their capture and own number, connections by chain, as
-    `closing.placed_rows` takes them.
+    Rows name frames by `rank` of their capture and own number, and connections by chain, as
+    `closing.placed_rows` expects.
 
     Args:
-        db: with what `facts/whole.sql` reads, and going_on, in the schema main.
-        before: the tables of LEFT that the increment before left, None if there is none.
-        past: files of the exchanges and deliveries that each earlier increment told, in order.
-        leaves: where the tables of LEFT go, None if no increment follows.
-        is_in_turn: whether captures come one behind the other.
+        db: with the inputs of `facts/whole.sql`, and going_on, in the schema main.
+        before: paths of the earlier increment's tables of LEFT, None if there is none.
+        past: files of the exchanges and deliveries that each earlier increment wrote, in order.
+        leaves: paths for the tables of LEFT, None if no increment follows.
+        is_in_turn: whether no two captures overlap in time.
     """
     db.execute(f"CREATE SCHEMA {_WHOLE}")
     db.execute(f"SET search_path = '{_WHOLE},main'")
-    _go_on(db, before)
+    _load_earlier_state(db, before)
     for statement in statements("whole"):
         db.execute(statement.replace("{time}", "" if is_in_turn else "time, "))
     for step in STEPS:
         for statement in statements(step):
             db.execute(statement)
         if step == "frames" and before is not None:
-            _ask(db, past)
+            _load_past(db, past)
     if leaves is not None:
         for statement in statements("border"):
             db.execute(statement.replace("{carried}", str(MAX_CARRIED_REQUESTS)))
@@ -161,8 +161,8 @@ def stitched(
     yield "incarnations", db.sql(_INCARNATIONS).to_arrow_table()
 
 
-def _go_on(db: "duckdb.DuckDBPyConnection", before: _Path | None) -> None:
-    """Make the tables of what came before."""
+def _load_earlier_state(db: "duckdb.DuckDBPyConnection", before: _Path | None) -> None:
+    """Create the tables of the earlier state, empty without an earlier increment."""
     for statement in statements("before"):
         db.execute(statement)
     for name, like in _CARRIED.items():
@@ -174,9 +174,9 @@ def _go_on(db: "duckdb.DuckDBPyConnection", before: _Path | None) -> None:
         db.execute(f"INSERT INTO before_{name} BY NAME {_parquet([before(f'before_{name}')])}")
 
 
-def _ask(db: "duckdb.DuckDBPyConnection", past: Mapping[str, Sequence[Path]]) -> None:
-    """Take over what earlier increments told of messages that come again."""
-    increments = [number for (number,) in db.execute(_ASKED).fetchall()]
+def _load_past(db: "duckdb.DuckDBPyConnection", past: Mapping[str, Sequence[Path]]) -> None:
+    """Load the rows of earlier increments about messages that are sent or delivered again."""
+    increments = [number for (number,) in db.execute(_PAST_INCREMENTS).fetchall()]
     if not increments:
         return
     for table, paths in past.items():
@@ -190,7 +190,7 @@ def _parquet(paths: Sequence[Path]) -> str:
 
 
 def _facts(table: str, *, is_last: bool) -> str:
-    """The rows of a table that are told now, each frame by its capture and own number."""
+    """The query of a table's rows that this increment writes; frames by rank and own number."""
     frames = _FRAMES[table]
     columns = []
     for field in arrow_schema(table):
@@ -208,20 +208,20 @@ def _facts(table: str, *, is_last: bool) -> str:
         f"LEFT JOIN {_WHOLE}.orders AS {name}_of ON {name}_of.n = t.{name}" for name in frames
     )
     frame = _FRAME[table]
-    told = f"({frame} > (SELECT max(n) FROM before_end) OR {frame} IN (FROM was_open))"
+    is_due = f"({frame} > (SELECT max(n) FROM before_end) OR {frame} IN (FROM was_open))"
     if not is_last and table != "permits":
-        told += f" AND {frame} NOT IN (SELECT n FROM open_rows)"
+        is_due += f" AND {frame} NOT IN (SELECT n FROM open_rows)"
     return (
         "WITH was_open AS (SELECT n FROM before_frames WHERE is_open) "
-        f"SELECT {', '.join(columns)} FROM new_{table} AS t {joins} WHERE {told} "
+        f"SELECT {', '.join(columns)} FROM new_{table} AS t {joins} WHERE {is_due} "
         f"ORDER BY {frame}{_WITHIN.get(table, '')}"
     )
 
 
 def _handles(table: str) -> str:
-    """The rows of producers or consumers, with the place of the frame that closed them."""
+    """The query of producers or consumers, with rank and number of the frame that closed them."""
     columns = ", ".join(f"t.{name}" for name in arrow_schema(table).names)
     return (
-        f"SELECT {columns}, o.rank, o.frame_no AS order_no FROM {_WHOLE}.{table} AS t {_TOLD} "
+        f"SELECT {columns}, o.rank, o.frame_no AS order_no FROM {_WHOLE}.{table} AS t {_OF_ENDED} "
         f"LEFT JOIN {_WHOLE}.orders AS o ON o.n = t.closed_frame_no"
     )

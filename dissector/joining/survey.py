@@ -1,8 +1,8 @@
-"""What is known of captures before any of their rows are joined, and which belong together by it.
+"""Survey captures and plan, by the survey, which of them are joined.
 
-Of each capture three small tables are kept: its files, its connections, and a *presence*: between
-which numbers its messages lie, by topic and producer, ledger and subscription. Only where two
-captures' presences overlap can a message be in both; rows are read of these alone (`shared`).
+The survey of a capture is three small tables: its files, its connections, and its *presence*, the
+lowest and highest message numbers by topic and producer, ledger and subscription. Two captures can
+share a message only if their presences overlap; only then their rows are read (`shared`).
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     "presence": PRESENCE,
 }
 
-# Connections whose ends are in several captures, if one of them can go on there or be there twice.
+# Connections whose endpoints are in several captures, if one can continue another or be its copy.
 _CANDIDATES: Final = """
 WITH several AS (
   SELECT connection_key FROM connections GROUP BY connection_key HAVING count(DISTINCT capture) > 1
@@ -51,7 +51,7 @@ ORDER BY capture, connection_id
 
 
 class SurveyTables(NamedTuple):
-    """What is known of some captures: tables of SCHEMAS, of which rows can be kept per capture."""
+    """The survey of some captures: tables of SCHEMAS, whose rows can be cached per capture."""
 
     files: pa.Table
     connections: pa.Table
@@ -59,14 +59,13 @@ class SurveyTables(NamedTuple):
 
 
 def known(source: CaptureFiles, settings: JoinSettings, *, is_alone: bool = False) -> SurveyTables:
-    """Read what is known of the captures of a source.
+    """Survey the captures of a source.
 
     Args:
-        is_alone: there is one capture and no other to compare it with, so that its files are all
-            that anybody asks for.
+        is_alone: the source is the only capture, so only its files are read.
 
     Raises:
-        DependencyError: DuckDB is not there.
+        DependencyError: DuckDB is not installed.
     """
     if is_alone and (rows := _plain_files(source)) is not None:
         return SurveyTables(rows, no_rows(_CONNECTIONS), no_rows(PRESENCE))
@@ -84,15 +83,15 @@ def known(source: CaptureFiles, settings: JoinSettings, *, is_alone: bool = Fals
 
 
 def _plain_files(source: CaptureFiles) -> pa.Table | None:
-    """The rows of capture_files of a capture that lies in the lake as this program lands them; None
-    of any other. A database is not opened for them, which takes longer than some of its queries."""
+    """The rows of capture_files of one capture as this version lands it; None for any other source.
+    They are read without a database: to open one takes longer than some of its queries."""
     paths = source.here(("capture_files",)).files["capture_files"]
     if len(paths) != 1 or source.only or source.has_rotations or source.is_mixed:
         return None
     try:
         with pq.ParquetFile(paths[0]) as file:
             return as_schema(file.read(SCHEMAS["files"].names), SCHEMAS["files"])
-    except (OSError, ValueError, KeyError):  # whatever is wrong with it, DuckDB says so
+    except (OSError, ValueError, KeyError):  # DuckDB reads the file next and reports the error
         return None
 
 
@@ -101,11 +100,11 @@ def plan(
     open_source: Callable[[frozenset[str]], CaptureFiles],
     settings: JoinSettings,
 ) -> JoinPlan:
-    """Which captures belong together.
+    """Plan which captures are joined.
 
     Args:
-        known: of all captures.
-        open_source: takes names of captures whose rows are wanted.
+        known: the survey of all captures.
+        open_source: returns the files of captures by name.
     """
     spans = capture_spans(known.files)
     if len(spans) < 2:
@@ -143,7 +142,7 @@ def capture_spans(files: pa.Table) -> dict[str, tuple[int, int]]:
 
 
 def _clusters(files: pa.Table) -> pa.Table:
-    """The label of each capture's cluster: the greatest, if files disagree."""
+    """The label of each capture's cluster: the last one by alphabet, if its files differ."""
     pairs = files.select(["capture", "cluster"]).to_pylist()
     rows = sorted({(row["capture"], row["cluster"] or "") for row in pairs})
     labels = {name: label or None for name, label in rows}

@@ -1,8 +1,8 @@
-"""What one segment does to its connection: the slow, complete way; nothing leaves here.
+"""The slow path of a segment: it changes its connection and inserts its bytes; nothing leaves here.
 
-Everything that the fast path does not know comes through here: first packets, SYN, FIN, RST,
-anything out of order or seen before, zero windows, closed connections. Data is always put among the
-waiting nodes; release.py lets it out in the same step if nothing is missing before it.
+The fast path handles none of these: first packets, SYN, FIN, RST, anything out of order or seen
+before, zero windows, closed connections. Data is always inserted among the waiting nodes;
+release.py emits it in the same step if nothing is missing before it.
 """
 
 from typing import Final
@@ -34,7 +34,7 @@ _SEQUENCE_JUMP: Final = NOTICE_NUMBER["sequence_jump"]
 
 @kernel
 def _count_packet(state: StreamState, direction_index: int, segment: Segment) -> None:
-    """Count what every packet adds to its connection, whatever it is."""
+    """Update the counters and the history that every packet changes."""
     connections = state.connections
     directions = state.directions
     connection = direction_index >> 1
@@ -102,7 +102,7 @@ def _is_copy(state: StreamState, direction_index: int, segment: Segment, data: B
 def receive_segment(
     state: StreamState, direction_index: int, segment: Segment, data: ByteArray, is_stray: bool
 ) -> None:
-    """Bring a segment into its connection.
+    """Apply a segment to its connection.
 
     data: the buffer that holds its payload; is_stray: it is a SYN that belongs to no stream.
     """
@@ -166,7 +166,7 @@ def receive_segment(
 def _receive_damaged(
     state: StreamState, direction_index: int, segment: Segment, data: ByteArray
 ) -> None:
-    """Let the payload of a damaged segment wait for a better copy; nothing else of it counts."""
+    """Insert the payload of a damaged segment to wait for a better copy; ignore its header."""
     directions = state.directions
     offset = offset_near(
         segment.sequence, directions.origin[direction_index], directions.released[direction_index]
@@ -186,7 +186,7 @@ def _receive_damaged(
 
 @inlined
 def _drop(directions: Directions, direction_index: int, segment: Segment) -> None:
-    """Count a packet that fits no place of its stream."""
+    """Count a packet whose numbers do not belong to its stream."""
     directions.stray_packets[direction_index] += 1
     directions.dropped_bytes[direction_index] += segment.wire_bytes
 
@@ -232,7 +232,7 @@ def _count_late(directions: Directions, direction_index: int, segment: Segment) 
 
 @inlined
 def note_raw_ack(directions: Directions, peer: int, number: int) -> None:
-    """Keep the furthest of what is acknowledged before anything of that side was captured."""
+    """Keep the highest acknowledgement of a side of which no packet was captured yet."""
     is_first = not directions.has_raw_ack[peer]
     if is_first or distance(number, directions.acked[peer]) > 0:
         directions.acked[peer] = number
@@ -284,7 +284,7 @@ def _receive_acknowledgement(state: StreamState, direction_index: int, segment: 
 
 @inlined
 def _measure_zero_window(state: StreamState, direction_index: int, segment: Segment) -> None:
-    """Measure how long a side tells its peer to send nothing."""
+    """Add up the time in which a side announces a zero window."""
     directions = state.directions
     since = directions.zero_window_since[direction_index]
     if segment.window == 0:
@@ -300,7 +300,7 @@ def _measure_zero_window(state: StreamState, direction_index: int, segment: Segm
 def _receive_payload(
     state: StreamState, direction_index: int, segment: Segment, data: ByteArray, offset: int
 ) -> None:
-    """Bring in the payload and the FIN of a segment. offset: of its first byte in the stream."""
+    """Insert the payload and the FIN of a segment. offset: of its first byte in the stream."""
     directions = state.directions
     end = offset + segment.wire_bytes
     if is_beyond(directions, direction_index, offset, end):
@@ -342,7 +342,7 @@ def _first_useful(directions: Directions, direction_index: int, offset: int, end
 def _receive_data(
     state: StreamState, direction_index: int, segment: Segment, data: ByteArray, offset: int
 ) -> None:
-    """Bring in the bytes of a segment, count what it was."""
+    """Insert the bytes of a segment; count it as data, retransmission or stray."""
     directions = state.directions
     clock = state.counters.clock[0]
     end = offset + segment.wire_bytes
@@ -385,7 +385,7 @@ def _queue_bytes(
     data: ByteArray,
     offsets: tuple[int, int, int],
 ) -> Inserted:
-    """Put the useful bytes of a segment among the waiting ones.
+    """Insert the new bytes of a segment among the waiting nodes.
 
     offsets: in the stream, of the segment's first byte, its first useful one, and the end.
     """

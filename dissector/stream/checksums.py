@@ -28,7 +28,7 @@ from dissector.stream.segment import Segment
 
 
 class ChecksumState(enum.IntEnum):
-    """What is known of a checksum."""
+    """The state of a segment's checksum; UNKNOWN: not checked."""
 
     UNKNOWN = 0
     RIGHT = 1
@@ -43,7 +43,7 @@ _OPENS_OR_ENDS: Final = TCP_SYN | TCP_FIN | TCP_RST
 
 @kernel
 def checksum_of(addresses: int, segment: Segment, data: ByteArray) -> int:
-    """RIGHT, WRONG or UNKNOWN: what a segment's checksum is. addresses: see address_sum."""
+    """Whether a segment's checksum is RIGHT, WRONG or UNKNOWN. addresses: see address_sum."""
     start = segment.offset - segment.header_bytes
     if (
         segment.header_bytes < HEADER_BYTES

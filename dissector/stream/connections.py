@@ -1,4 +1,4 @@
-"""Connections: address pairs to rows, opening, ageing, closing, reuse.
+"""Connections: find them by address pair, open, age, close and reuse them.
 
 The key of a connection is the IP version and both endpoints with the lower one first. Where the
 same key is in use behind several tags (VLANs, tunnels), tags.py tells the connections apart.
@@ -130,7 +130,7 @@ def find_connection(state: StreamState, key: ConnectionKey) -> int:
 
 @inlined
 def note_steps(state: StreamState, steps: int) -> None:
-    """Count the slots of a search in the index behind the first one."""
+    """Count a search's slots in the index behind the first one."""
     state.counters.steps[0] += steps
     if steps >= MAX_PROBES:
         state.counters.crowded[0] += 1
@@ -138,7 +138,7 @@ def note_steps(state: StreamState, steps: int) -> None:
 
 @kernel
 def _detach(state: StreamState, connection: int) -> None:
-    """Take a connection out of the index: the next packet of its addresses opens another."""
+    """Remove a connection from the index: the next packet of its addresses opens another."""
     connections = state.connections
     if connections.is_detached[connection]:
         return
@@ -149,7 +149,7 @@ def _detach(state: StreamState, connection: int) -> None:
 
 @kernel
 def leave_list(state: StreamState, connection: int) -> None:
-    """Take a connection out of its list of least recent use."""
+    """Remove a connection from its list of least recent use."""
     connections = state.connections
     if connections.lru_list[connection] >= 0:
         list_unlink(state.lru, connections, connections.lru_list[connection], connection)
@@ -158,7 +158,7 @@ def leave_list(state: StreamState, connection: int) -> None:
 
 @kernel
 def join_list(state: StreamState, connection: int, kind: int) -> None:
-    """Put a connection at the recent end of a list, wherever it was."""
+    """Move a connection to the recent end of a list, from whatever list it was in."""
     connections = state.connections
     leave_list(state, connection)
     list_append(state.lru, connections, kind, connection)
@@ -176,7 +176,7 @@ def make_ready(state: StreamState, connection: int) -> None:
 
 @kernel
 def retire(state: StreamState, connection: int) -> None:
-    """Give a connection out to be written: it is over and nothing more can come for it."""
+    """Retire a connection, so that its row is written: it is closed and no packet can find it."""
     _detach(state, connection)
     leave_list(state, connection)
     directions = state.directions
@@ -196,7 +196,7 @@ def retire(state: StreamState, connection: int) -> None:
 
 @kernel
 def close_now(state: StreamState, connection: int, cause: int) -> None:
-    """End a connection whatever it still waits for; a close that was under way keeps its cause."""
+    """End a connection at once, without waiting; a close that has begun keeps its cause."""
     connections = state.connections
     if connections.ended_packet[connection] != NULL:
         retire(state, connection)
@@ -210,7 +210,7 @@ def close_now(state: StreamState, connection: int, cause: int) -> None:
 
 @kernel
 def expire(state: StreamState) -> None:
-    """Close what has been silent for too long; at most once per second of capture time."""
+    """Close connections that were silent for too long; at most once per second of capture time."""
     connections = state.connections
     clock = state.counters.clock[0]
     for kind in range(records.LRU_LISTS):
@@ -236,7 +236,7 @@ def expire(state: StreamState) -> None:
 
 @kernel
 def evict(state: StreamState, connection: int) -> None:
-    """End a connection because there are too many."""
+    """End a connection because there are too many live ones."""
     counters = state.counters
     leave_list(state, connection)
     counters.given_up[0] += 1
@@ -249,7 +249,7 @@ def evict(state: StreamState, connection: int) -> None:
 
 @kernel
 def _reserve(state: StreamState) -> None:
-    """End connections until one more fits, the least interesting kind first."""
+    """End connections until one more fits, SYN-only and lingering ones first."""
     lru = state.lru
     most_brief = state.settings.brief_connections[0]
     most = state.settings.connections[0]
@@ -270,7 +270,7 @@ def _reserve(state: StreamState) -> None:
 
 @kernel
 def open_connection(state: StreamState, key: ConnectionKey, segment: Segment) -> int:
-    """A row for a new connection, entered everywhere; the caller has seen to a free row.
+    """Allocate and index a new connection; returns its row. The caller ensures a free row.
 
     The sender becomes side 0, unless it answers (SYN and ACK): then the opener was not captured
     and the sender is side 1.
@@ -305,7 +305,7 @@ def open_connection(state: StreamState, key: ConnectionKey, segment: Segment) ->
 
 @kernel
 def _set_up(state: StreamState, row: int, segment: Segment) -> None:
-    """Set all fields of a connection to what they are before its first packet."""
+    """Reset all fields of a connection to their values before its first packet."""
     connections = state.connections
     directions = state.directions
     records.clear_connection(connections, directions, row)

@@ -69,7 +69,7 @@ def first_packet(state: StreamState, direction_index: int) -> int:
 
 @inlined
 def _settle_start(state: StreamState, direction_index: int) -> None:
-    """Stop waiting for earlier bytes: the stream begins with what is there."""
+    """Stop waiting for earlier bytes: the stream begins with its first known byte."""
     directions = state.directions
     nodes = state.nodes
     heads = state.heads
@@ -110,8 +110,8 @@ def _awaits_peer(state: StreamState, peer: int, head: int) -> bool:
 
 @inlined
 def hole_end(state: StreamState, direction_index: int, end: int) -> int:
-    """The end of what is given up of a hole up to `end`: what the other side waits for, if it does;
-    the rest may have been sent behind that."""
+    """The offset up to which a hole up to `end` is given up: if the other side's first segment
+    waits for it, as far as that acknowledges; the rest may have been sent behind that segment."""
     peer = direction_index ^ 1
     head = state.heads[peer, 0]
     if (

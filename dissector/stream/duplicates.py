@@ -1,4 +1,4 @@
-"""Copies that the tap made, told apart from what a sender sent again.
+"""Distinguish copies that the tap made from retransmissions.
 
 A mirror of two ports, or a capture on all interfaces, shows one packet several times within
 milliseconds, with another MAC, VLAN or hop limit. A retransmission is a new packet: another IP
@@ -81,7 +81,7 @@ def _bucket(value: int) -> int:
 
 @kernel
 def remembered(signatures: Signatures, value: int, ts_ns: int) -> int:
-    """How many ns the nearest packet of this signature is away; NULL: there is none."""
+    """The time in ns to the nearest packet of this signature; NULL if there is none."""
     start = _bucket(value)
     nearest = NULL
     for row in range(start, start + _BUCKET_ROWS):
@@ -114,7 +114,7 @@ def note_ip_id(directions: Directions, direction_index: int, ip_id: int) -> None
 
 @inlined
 def remember(signatures: Signatures, value: int, ts_ns: int) -> None:
-    """Keep a signature; the one that came first into its bucket goes."""
+    """Store a signature; it replaces the oldest one of its bucket."""
     start = _bucket(value)
     # Moved along instead of searched for the oldest: a search costs a mispredicted branch.
     for row in range(start + _BUCKET_ROWS - 1, start, -1):

@@ -31,7 +31,7 @@ from dissector.stream.state import StreamState
 
 
 class Belonging(enum.IntEnum):
-    """Whose a packet with SYN is."""
+    """How a packet with SYN belongs to a known connection."""
 
     OURS = 0  # belongs to the connection
     REUSE = 1  # opens another one
@@ -120,7 +120,7 @@ def _is_answer(directions: Directions, direction_index: int, segment: Segment) -
 
 @inlined
 def _is_unused(directions: Directions, direction_index: int) -> bool:
-    """Whether no side of a connection has shown data."""
+    """Whether no data of either side was captured."""
     return bool(
         directions.highest[direction_index] == 0 and directions.highest[direction_index ^ 1] == 0
     )
@@ -157,13 +157,13 @@ def _can_begin(directions: Directions, direction_index: int, segment: Segment) -
 
 @inlined
 def _believed(directions: Directions, direction_index: int, acked: int) -> int:
-    """An acknowledged offset, if nothing forbids that a side sent so much; else 0."""
+    """An acknowledged offset, or 0 if the side cannot have sent so much."""
     return acked if 0 < acked <= ack_reach(directions, direction_index) else 0
 
 
 @inlined
 def set_origin(directions: Directions, direction_index: int, origin: int, clock: int) -> None:
-    """Set where stream offset 0 of a side lies, for the first time."""
+    """Set the sequence number of a side's offset 0 for the first time."""
     acked = 0
     if directions.has_raw_ack[direction_index]:
         acked = _believed(
@@ -179,7 +179,7 @@ def set_origin(directions: Directions, direction_index: int, origin: int, clock:
 
 @kernel
 def _move_origin(state: StreamState, direction_index: int, origin: int) -> None:
-    """Set where offset 0 lies after packets without a SYN were seen; nothing has left yet."""
+    """Set offset 0 after packets without a SYN were seen; nothing has left yet."""
     directions = state.directions
     by = -distance(origin, directions.origin[direction_index])
     shift_offsets(state, direction_index, by)
@@ -209,7 +209,7 @@ def _move_origin(state: StreamState, direction_index: int, origin: int) -> None:
 
 @kernel
 def _drop_waiting(state: StreamState, direction_index: int) -> None:
-    """Drop all that waits of a side: it is of a stream before this one."""
+    """Drop all waiting segments of a side: they belong to an earlier stream."""
     for _ in range(len(state.nodes.length)):
         if state.heads[direction_index, 0] < 0:
             break
@@ -286,7 +286,7 @@ def receive_syn(
 
 @kernel
 def confirm_start(state: StreamState, direction_index: int, segment: Segment) -> None:
-    """Let an acknowledgement say which initial number of its peer counts."""
+    """Choose the peer's initial number that an acknowledgement confirms."""
     directions = state.directions
     peer = direction_index ^ 1
     isn = directions.isn[peer]

@@ -28,7 +28,7 @@ def _enter_all(table: Int64Array, hashes: Int64Array, rows: Int64Array) -> None:
 
 @kernel
 def enter(table: Int64Array, hashes: Int64Array, row: int) -> int:
-    """Put a row in. hashes: of each row. Returns how many slots were looked at."""
+    """Insert a row. hashes: of each row. Returns the number of slots probed."""
     mask = len(table) - 1
     home = hashes[row] & mask
     for steps in range(mask + 1):
@@ -41,7 +41,7 @@ def enter(table: Int64Array, hashes: Int64Array, row: int) -> int:
 
 @kernel
 def leave(table: Int64Array, hashes: Int64Array, row: int) -> int:
-    """Take a row out that is in. Returns how many slots were looked at."""
+    """Remove a row that is in the table. Returns the number of slots probed."""
     mask = len(table) - 1
     home = hashes[row] & mask
     hole = -1

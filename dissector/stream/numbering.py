@@ -1,4 +1,4 @@
-"""Which sequence numbers belong to a stream, and what becomes of all others.
+"""Which sequence numbers belong to a stream, and how all others are handled.
 
 A host sends no further than its peer's window reaches: at most 65,535 bytes, times two to the power
 of the scale that the peer's SYN names; 2^14 where no SYN tells. Payload further off than that does
@@ -147,7 +147,7 @@ def acknowledges_another_stream(
 
 @inlined
 def _end_of(directions: Directions, direction_index: int) -> int:
-    """The number behind all that is known of a side; NULL if nothing is."""
+    """The sequence number behind all known bytes of a side; NULL if there are none."""
     if directions.has_origin[direction_index]:
         return sequence_at(directions.origin[direction_index], directions.highest[direction_index])
     return (

@@ -38,7 +38,7 @@ from dissector.tables import allocate_row, give_row
 
 
 class SegmentSpan(NamedTuple):
-    """Bytes of a segment that shall wait.
+    """Bytes of a segment to insert.
 
     kind: DATA, GAP_CUT or FIN.
     start, end: stream offsets.
@@ -66,7 +66,7 @@ class Edges(NamedTuple):
 
 
 class Inserted(NamedTuple):
-    """What an insertion did, in bytes: new ones, ones that waited already, ones that differed."""
+    """The result of an insertion, in bytes: new, waiting already, and different."""
 
     fresh: int
     again: int
@@ -129,7 +129,7 @@ def _packet_flags(span: SegmentSpan, start: int, end: int) -> int:
 
 @kernel
 def _link(state: StreamState, direction_index: int, span: SegmentSpan, start: int, end: int) -> int:
-    """Make a node for start..end of a span at the position last searched, and step over it."""
+    """Link a node for start..end of a span at the position last searched, and step over it."""
     nodes = state.nodes
     heads = state.heads
     successors = state.successors
@@ -198,7 +198,7 @@ def _charge(state: StreamState, direction_index: int, count: int, charged: int) 
 
 @kernel
 def _keep_bytes(state: StreamState, node: int, data: ByteArray, at: int) -> None:
-    """Copy a node's bytes to the heap; the caller has seen to the room."""
+    """Copy a node's bytes to the heap; the caller ensures the room."""
     nodes = state.nodes
     counters = state.counters
     heap = state.heap
@@ -249,7 +249,7 @@ def _differing(
 @kernel
 def _split(state: StreamState, direction_index: int, node: int, offset: int) -> int:
     """Split a node before an offset inside it; the position last searched is then before the second
-    part. Returns the second part. The caller has seen to a free node."""
+    part. Returns the second part. The caller ensures a free node."""
     nodes = state.nodes
     _step_over(state, node)
     length = offset - nodes.offset[node]
@@ -279,7 +279,7 @@ def _split(state: StreamState, direction_index: int, node: int, offset: int) -> 
 
 @inlined
 def _replace_bytes(state: StreamState, node: int, span: SegmentSpan, data: ByteArray) -> None:
-    """Let all bytes of a node be those of a span, which covers it."""
+    """Replace all bytes of a node by those of a span, which covers it."""
     nodes = state.nodes
     heap = state.heap
     start = nodes.offset[node]
@@ -390,14 +390,14 @@ def insert(
 
 @kernel
 def insert_fin(state: StreamState, direction_index: int, span: SegmentSpan) -> None:
-    """Let the end of a stream wait before everything at or beyond it."""
+    """Insert the end of a stream before everything at or beyond it."""
     find_before(state, direction_index, span.start)
     _link(state, direction_index, span, span.start, span.start)
 
 
 @kernel
 def drop_first(state: StreamState, direction_index: int) -> None:
-    """Take the first node out; its bytes stay in the heap until the heap is squeezed."""
+    """Remove the first node; its bytes stay in the heap until the heap is compacted."""
     nodes = state.nodes
     node = state.heads[direction_index, 0]
     for level in range(nodes.levels[node]):

@@ -1,4 +1,4 @@
-"""Rows on their way out of the stream kernels: ranges and notices."""
+"""The output rows of the stream kernels: ranges and notices."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from dissector.stream.state import StreamState
 
 
 class Range(NamedTuple):
-    """A range to be put out; fields as in RangeColumns."""
+    """A range to emit; fields as in RangeColumns."""
 
     kind: int
     stream_offset: int
@@ -24,7 +24,7 @@ class Range(NamedTuple):
 
 @kernel
 def put_range(state: StreamState, direction_index: int, fields: Range) -> None:
-    """Append a range of a side; the caller has seen to the room."""
+    """Append a range of a side; the caller ensures the room."""
     counters = state.counters
     ranges = state.ranges
     row = counters.ranges[0]
@@ -59,8 +59,8 @@ def note(
 ) -> None:
     """Append a notice about a connection at the packet being processed.
 
-    The caller has seen to the room. endpoint_index and stream_offset may be NULL; value: its
-    number, which is also its `bytes` where it counts bytes.
+    The caller ensures the room. endpoint_index and stream_offset may be NULL; value: its number,
+    written as `bytes`, too, if there is a stream_offset.
     """
     connections = state.connections
     row, rows = add_row(state.notices, kind), state.notices.rows

@@ -1,4 +1,4 @@
-"""Queues ordered by a number, whose members know their position: timers, and connections with work.
+"""Priority queues whose members know their position: timers, and connections with work.
 
 A queue is a binary heap of rows. The order depends on keys and ties only, never on row numbers.
 """
@@ -75,7 +75,7 @@ def _settle(queue: Queue, positions: Int64Array, position: int) -> None:
 
 @kernel
 def queue_put(queue: Queue, positions: Int64Array, row: int, key: int, tie: int) -> None:
-    """Queue a row, or let it come earlier; a key later than the one it has changes nothing.
+    """Queue a row, or move it earlier; a key later than its current one changes nothing.
 
     positions: of each row its position in the queue, 0: not queued; written.
     """
@@ -95,7 +95,7 @@ def queue_put(queue: Queue, positions: Int64Array, row: int, key: int, tie: int)
 
 @kernel
 def queue_remove(queue: Queue, positions: Int64Array, row: int) -> None:
-    """Take a row out; nothing happens if it is not queued. positions: as in queue_put."""
+    """Remove a row; nothing happens if it is not queued. positions: as in queue_put."""
     position = positions[row]
     if position == 0:
         return

@@ -86,7 +86,7 @@ _SPARE_NOTICES: Final = 16  # more than one packet can cause before anything is 
 
 @inlined
 def _check_capacity(state: StreamState, segment: Segment) -> StreamStatus:
-    """Whether a whole segment fits; else what stops it."""
+    """DONE if a whole segment fits, or the status that stops the kernel."""
     counters = state.counters
     if not has_room(state.notices, _SPARE_NOTICES):
         return StreamStatus.FULL
@@ -106,7 +106,7 @@ def _check_capacity(state: StreamState, segment: Segment) -> StreamStatus:
 def _classify(
     state: StreamState, direction_index: int, segment: Segment, data: ByteArray
 ) -> Belonging:
-    """What a SYN on a known address pair is; one that can be no sender's own is a stray."""
+    """Classify a SYN on a known address pair; one that no sender sent as it is, is a stray."""
     addresses = state.connections.address_sum[direction_index >> 1]
     if segment.flags & records.TCP_RST or looks_damaged(
         state.directions, state.counters, direction_index, addresses, segment, data
@@ -117,7 +117,7 @@ def _classify(
 
 @inlined
 def _inherit_isn(state: StreamState, connection: int, before: int, key: ConnectionKey) -> None:
-    """Keep the number of a SYN that nobody answered: the answer to come may be one to that."""
+    """Keep the number of an unanswered SYN: the next answer may acknowledge it."""
     connections = state.connections
     isn = state.directions.isn[stream_connections.direction_of(connections, before, key.is_upper)]
     state.directions.other_isn[
@@ -166,7 +166,7 @@ def _connection_of(
 def _note_place(
     state: StreamState, segments: SegmentColumns, row: int, direction_index: int, sequence: int
 ) -> None:
-    """Note where in its stream a payload lies that begins at a sequence number, if asked."""
+    """Write the stream and offset of a segment's payload to its row, if notes_places is set."""
     if not state.settings.notes_places[0]:
         return
     directions = state.directions
@@ -184,7 +184,7 @@ def _note_place(
 def _receive_slow(
     state: StreamState, segments: SegmentColumns, row: int, buffers: PacketBuffers
 ) -> StreamStatus:
-    """Bring one segment in, for `release` to let out what can leave; DONE or what stops it."""
+    """Process one segment, for `release` to emit what can leave; DONE or the status that stops."""
     counters = state.counters
     segment = segment_at(segments, row)
     stop = _check_capacity(state, segment)
@@ -213,7 +213,7 @@ def _receive_slow(
 
 @inlined
 def _is_plain(state: StreamState, direction_index: int, segment: Segment) -> bool:
-    """Whether the fast path may take a segment: nothing odd about it, its connection, the time."""
+    """Whether the fast path can handle a segment, by its fields, its connection and the clock."""
     connections = state.connections
     directions = state.directions
     counters = state.counters
@@ -238,7 +238,7 @@ def _is_plain(state: StreamState, direction_index: int, segment: Segment) -> boo
 
 @inlined
 def _acknowledge(state: StreamState, direction_index: int, segment: Segment) -> bool:
-    """The fast path's share of an acknowledgement; False: it is odd, nothing was changed."""
+    """Apply an acknowledgement on the fast path; False: it needs the slow path, nothing changed."""
     directions = state.directions
     peer = direction_index ^ 1
     if not directions.has_origin[peer]:
@@ -248,7 +248,7 @@ def _acknowledge(state: StreamState, direction_index: int, segment: Segment) -> 
     gain = distance(segment.acknowledgement, sequence_at(directions.origin[peer], before))
     target, highest = before + gain, directions.highest[peer]
     if segment.wire_bytes and target > highest + 1:
-        return False  # it may have to wait for what it answers
+        return False  # it may have to wait for the bytes that it answers
     if gain > 0:
         if target > highest + TAG_REACH_BYTES:
             return False
@@ -264,7 +264,7 @@ def _acknowledge(state: StreamState, direction_index: int, segment: Segment) -> 
 def _receive_fast(
     state: StreamState, segments: SegmentColumns, row: int, buffers: PacketBuffers
 ) -> bool:
-    """Bring a plain segment in: in order, of a connection where nothing waits; False: not plain."""
+    """Process a segment in order, of a connection where nothing waits; False: it is none."""
     connections = state.connections
     directions = state.directions
     counters = state.counters
@@ -284,7 +284,7 @@ def _receive_fast(
         return False
     if length == 0 and remembered(state.signatures, value, segment.ts_ns) != NULL:
         return False
-    # Where a side's checksums say nothing, no packet is read for them.
+    # If no checksum of a side was right so far, none is computed.
     if directions.right_checksums[direction_index] > 0:
         if checksum_of(connections.address_sum[connection], segment, data) == ChecksumState.WRONG:
             return False
@@ -310,7 +310,7 @@ def _receive_fast(
 
 @inlined
 def _pass_through(state: StreamState, direction_index: int, segment: Segment) -> None:
-    """Let the payload of a plain segment leave from where it lies."""
+    """Emit the payload of a plain segment as a range of the input buffer."""
     directions = state.directions
     length = segment.wire_bytes
     start = directions.released[direction_index]
@@ -338,10 +338,10 @@ def _pass_through(state: StreamState, direction_index: int, segment: Segment) ->
 def advance(
     state: StreamState, segments: SegmentColumns, rows: int, buffers: PacketBuffers
 ) -> StreamStatus:
-    """Bring segments in from row counters.row on and let out what may leave.
+    """Process segments from row counters.row on and emit ranges that may leave.
 
     Returns:
-        DONE: all rows are through; FULL: take ranges and notices away first; NEED_*: make room.
+        DONE: all rows are processed; FULL: empty the ranges and notices first; NEED_*: grow.
     """
     counters = state.counters
     row = counters.row[0]
@@ -370,7 +370,7 @@ def advance(
 
 @kernel
 def end_all(state: StreamState) -> None:
-    """End the capture: nothing more is waited for, what is closed may be written."""
+    """End the capture: close all connections, retire the closed ones."""
     for _ in range(state.lru.length[records.LRU_LINGERING]):
         stream_connections.retire(state, state.lru.first[records.LRU_LINGERING])
     for kind in range(records.LRU_LINGERING):

@@ -1,7 +1,7 @@
-"""What is remembered of connections, of their two sides and of segments that wait: named records.
+"""The records of connections, of their two sides and of waiting segments.
 
 A connection has a row in `Connections` and two in `Directions`: those of row n are 2n and 2n + 1.
-Rows are numbers from 0; they stay what they are when the tables grow, and are used again.
+Row numbers begin at 0, do not change when the tables grow, and are reused.
 """
 
 from typing import Final
@@ -21,12 +21,12 @@ class Connections(Records):
     id_hash: of connection_id.
     address_sum: the addresses' part of every TCP checksum.
     endpoint0_is_upper: 1 if side 0 is the upper endpoint.
-    is_slow: 0 where the fast path may take a packet.
-    vlans, tunnel: first ones seen around a packet.
+    is_slow: 0 if the fast path may handle the next packet.
+    vlans, tunnel: of the first packet that had some.
     is_native: a packet was seen outside any tunnel.
     next, previous: in its list of least recent use (`connections.py`).
     lru_list: which, -1 none.
-    last_second: of its last packet, as far as the list knows.
+    last_second: of the last packet that moved it in the list.
     ready_position: position in the queue of connections with work, 0 none.
     history, history_more: twelve letters each, five bits a letter.
     history_seen: one bit per letter and side.
@@ -36,8 +36,8 @@ class Connections(Records):
     closing: ENDED_*, -1 while open.
     close_due: clock at which everything missing is given up.
     ended_packet: at which the CLOSE left, NULL before.
-    is_detached: no packet finds it any more.
-    has_copies: the tap has certainly shown packets twice.
+    is_detached: it is not in the index, so no packet finds it.
+    has_copies: the tap has shown a packet with data twice.
     has_two_clocks: copies far apart in time were noted.
     """
 
@@ -102,7 +102,7 @@ class Directions(TcpColumns, Records):
         acknowledgement covered the first hole; start_since, the start is open; zero_window_since.
     start_is_open: earlier bytes may still come, nothing leaves yet.
     started_empty: the first packet had at most one byte, maybe a keep-alive.
-    gives_up: the first hole shall be given up now, for memory.
+    gives_up: the first hole is given up at the next release, for memory.
     gap_start, gap_end: the last gap.
     scale: of the windows that it announces, as its SYN says (-1: it scales none), NULL before.
     other_isn: an initial number that it has shown beside `isn`, or NULL.
@@ -215,7 +215,7 @@ class Counters(Records):
     given_up: connections of which there were too many.
     right_checksums, wrong_checksums: of packets that were looked at one by one.
     nodes_made: nodes linked so far.
-    level_seed: so that nobody knows beforehand which of them rise a level.
+    level_seed: random, so that no sender can predict which nodes rise a level.
     heap_used, heap_live: bytes of the heap.
     held_bytes: of all sides.
     is_damaged: 1 if the segment being processed is.

@@ -1,10 +1,10 @@
-"""What leaves, when, and in which order: the last step of a stream byte.
+"""Release: emit ranges in order, give up holes, close connections.
 
 What a side can deliver is decided in deliverable.py; the theory is in reassembly.py.
 
-A connection is looked at when a packet of it, or a timer, asks for it. All connections that one
-packet made ready are gone through in order of connection_id, before the next packet. A look can
-stop at any row for want of room and goes on exactly there.
+A packet or a timer of a connection makes it ready. All connections that one packet made ready are
+released in order of connection_id, before the next packet. A release can stop at any row if an
+array is full, and continues exactly there.
 """
 
 from typing import Final
@@ -30,7 +30,7 @@ _SEQUENCE_JUMP: Final = NOTICE_NUMBER["sequence_jump"]
 
 @kernel
 def _put_segment(state: StreamState, direction_index: int) -> None:
-    """Let the first node of a side leave."""
+    """Emit the first node of a side."""
     directions = state.directions
     nodes = state.nodes
     head = state.heads[direction_index, 0]
@@ -66,7 +66,7 @@ def _put_segment(state: StreamState, direction_index: int) -> None:
 
 @inlined
 def _drop_rest(state: StreamState, direction_index: int) -> None:
-    """Count and forget data beyond the end of its stream."""
+    """Count and drop data beyond the end of its stream."""
     for _ in range(len(state.nodes.offset)):
         if state.heads[direction_index, 0] < 0:
             return
@@ -108,7 +108,7 @@ def _put_gap(state: StreamState, direction_index: int, end: int) -> None:
 
 @kernel
 def _deliver(state: StreamState, direction_index: int, kind: int) -> None:
-    """Let what a side can deliver leave. kind: of its Deliverable."""
+    """Emit what a side can deliver. kind: of its Deliverable."""
     directions = state.directions
     if kind == deliverable.SEGMENT:
         _put_segment(state, direction_index)
@@ -132,7 +132,7 @@ def _deliver(state: StreamState, direction_index: int, kind: int) -> None:
 
 @kernel
 def _put_close(state: StreamState, connection: int) -> None:
-    """Put the last row of a connection; it lingers unless its addresses are in use already."""
+    """Emit the last row of a connection; it lingers unless its addresses are reused already."""
     connections = state.connections
     directions = state.directions
     last_ts_ns = connections.last_ts_ns[connection]
@@ -172,7 +172,7 @@ def _is_complete(state: StreamState, direction_index: int) -> bool:
 
 @inlined
 def _can_close(state: StreamState, connection: int, is_over: bool) -> bool:
-    """Whether nothing keeps a connection from its CLOSE."""
+    """Whether the CLOSE of a connection can be emitted; sets the cause of a complete one."""
     closing = state.connections.closing
     fin_packet = state.directions.fin_packet
     one = direction_at(connection, 0)
@@ -180,7 +180,7 @@ def _can_close(state: StreamState, connection: int, is_over: bool) -> bool:
     if state.heads[one, 0] >= 0 or state.heads[other, 0] >= 0:
         return False
     if fin_packet[one] != NULL and fin_packet[other] != NULL:
-        # The end of the capture may only have let out the FINs that waited behind a hole.
+        # The FINs may have waited behind a hole until the end of the capture.
         if closing[connection] < 0 or closing[connection] == columns.ENDED_CAPTURE_END:
             closing[connection] = columns.ENDED_FIN
         return True
@@ -191,7 +191,7 @@ def _can_close(state: StreamState, connection: int, is_over: bool) -> bool:
 
 @inlined
 def _set_timer(state: StreamState, direction_index: int, due: int) -> None:
-    """Let a side be looked at again when the clock reaches `due`, or before."""
+    """Schedule a side's next release for the clock `due`, or earlier."""
     if due < NEVER:
         tie = state.connections.connection_id[direction_index >> 1] * 2 + (direction_index & 1)
         queue_put(state.timers, state.directions.timer_position, direction_index, due, tie)
@@ -199,7 +199,7 @@ def _set_timer(state: StreamState, direction_index: int, due: int) -> None:
 
 @kernel
 def await_missing_end(state: StreamState, direction_index: int) -> None:
-    """Look again after the reorder window: the peer acknowledged bytes not seen yet."""
+    """Schedule a release after the reorder window: the peer acknowledged bytes not seen yet."""
     _set_timer(
         state, direction_index, state.counters.clock[0] + state.settings.reorder_window_ns[0]
     )
@@ -284,7 +284,7 @@ def _has_capacity(state: StreamState) -> bool:
 
 @kernel
 def _release_connection(state: StreamState, connection: int) -> int:
-    """Let everything of a connection leave that may leave now; DONE or FULL."""
+    """Emit all ranges of a connection that may leave now; DONE or FULL."""
     connections = state.connections
     directions = state.directions
     one = direction_at(connection, 0)
@@ -320,7 +320,7 @@ def _release_connection(state: StreamState, connection: int) -> int:
 
 @kernel
 def release(state: StreamState) -> StreamStatus:
-    """Go through all connections that are ready, lowest connection_id first; DONE or FULL."""
+    """Release all ready connections, lowest connection_id first; DONE or FULL."""
     ready = state.ready
     while ready.size[0] > 0:
         connection = ready.entries.row[1]
@@ -332,7 +332,7 @@ def release(state: StreamState) -> StreamStatus:
 
 @kernel
 def fire_timers(state: StreamState) -> None:
-    """Make ready every connection whose time has come."""
+    """Make every connection ready whose timer is due."""
     timers = state.timers
     while timers.size[0] > 0 and timers.entries.key[1] <= state.counters.clock[0]:
         direction_index = timers.entries.row[1]

@@ -1,4 +1,4 @@
-"""One TCP packet as plain numbers: what kernels hand each other about the packet at hand."""
+"""One TCP packet as plain numbers: the form in which kernels pass it to each other."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ _USED_FLAGS = TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK | TCP_URG
 
 
 class Segment(NamedTuple):
-    """A row of SegmentColumns without the addresses;
+    """A row of SegmentColumns without the addresses.
 
     flags: FIN, SYN, RST, ACK and URG only.
     header_bytes: of TCP, right before the payload if nothing of it is missing; 0: not known.

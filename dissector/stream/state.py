@@ -1,7 +1,7 @@
-"""The state of all streams as one bundle of arrays, and what makes room in it.
+"""The state of all streams as one bundle of arrays, and the functions that grow and compact it.
 
 Kernels never allocate: they stop with NEED_HEAP, NEED_NODES or NEED_ROWS, and the functions here,
-called between two kernel calls, give more room or squeeze out what is no longer used.
+called between two kernel calls, grow the arrays or compact the heap.
 """
 
 import enum
@@ -31,7 +31,7 @@ from dissector.tables import ListHeads, Pool, give_row, grown_pool, new_ends, ne
 
 
 class StreamStatus(enum.IntEnum):
-    """What stops a kernel."""
+    """Why a kernel returned."""
 
     DONE = 0
     FULL = 1  # ranges or notices must be taken away first
@@ -48,11 +48,11 @@ _FIRST_BLOCK_ROWS: Final = 1 << 10
 
 
 class StreamOptions(NamedTuple):
-    """What a user may choose. Times in ms, sizes in bytes; see dissector.limits for the defaults.
+    """Options of the user. Times in ms, sizes in bytes; see dissector.limits for the defaults.
 
     overlap: first, last, linux or windows: which copy of waiting bytes wins if two differ.
     vlan_in_key: equal addresses in different VLANs or tunnels are always different connections.
-    notes_places: segments say where in their streams they lie; few ask, so that most do not pay.
+    notes_places: write each segment's stream and offset to its row; off by default, as few need it.
     block_rows: ranges per block, at most.
     hash_key: of hash tables.
     """
@@ -72,7 +72,7 @@ class StreamOptions(NamedTuple):
 
 
 class StreamState(State):
-    """Everything that lives from packet to packet; records as in `records.py`.
+    """The state between packets; records as in `records.py`.
 
     free_connections, free_nodes: rows that are free.
     index: connections by key_hash, ids: by id_hash (`index.py`).
@@ -114,7 +114,7 @@ class StreamState(State):
 
 
 def new_state(options: StreamOptions) -> StreamState:
-    """An empty state with little room; it grows with what is seen."""
+    """An empty, small state; it grows with the traffic."""
     block_rows = min(options.block_rows, _FIRST_BLOCK_ROWS)
     secret = new_secret(options.hash_key)
     state = StreamState(
@@ -150,7 +150,7 @@ def _new_counters(secret: Int64Array) -> Counters:
     counters = Counters.new(1)
     for clock in (counters.clock, counters.second, counters.leap_ts_ns):
         clock[0] = -records.NEVER
-    # No input can know beforehand where lists are slow.
+    # A random seed: no input can predict where lists are slow.
     counters.level_seed[0] = int(secret[-1]) & 0x7FFF_FFFF
     return counters
 
@@ -211,7 +211,7 @@ def known_rows(state: StreamState) -> Int64Array:
 
 
 def settle_indexes(state: StreamState) -> None:
-    """Give the indexes another secret if a search in them took too long."""
+    """Rebuild the indexes with another secret if a search in them took too long."""
     if state.counters.crowded[0] > state.counters.crowded_before[0]:
         state.counters.crowded_before[0] = state.counters.crowded[0]
         state.secret[:] = following_secret(state.secret)
@@ -221,7 +221,7 @@ def settle_indexes(state: StreamState) -> None:
 
 @inlined
 def hash_of_id(secret: Int64Array, connection_id: int) -> int:
-    """Where a connection stands in the index of ids."""
+    """The hash of a connection id, for the index of ids."""
     return hash_of_words(secret, connection_id, 0, 0, 0)
 
 
@@ -240,7 +240,7 @@ def _hash_again(secret: Int64Array, connections: Connections, rows: Int64Array) 
 
 
 def add_block_rows(state: StreamState, most: int) -> None:
-    """Make the next block twice as long, up to `most`; nothing in this one is needed."""
+    """Double the block of ranges, up to `most` rows; its contents are lost."""
     rows = len(state.ranges.packet)
     if rows < most:
         longer = min(2 * rows, most)
@@ -249,7 +249,7 @@ def add_block_rows(state: StreamState, most: int) -> None:
 
 @kernel
 def free_retired(state: StreamState) -> None:
-    """Make the rows of retired connections free."""
+    """Free the rows of retired connections."""
     counters = state.counters
     for number in range(counters.retired[0]):
         row = state.retired[number]

@@ -18,7 +18,7 @@ _SMALLEST_BLOCK = 64
 
 
 class ConnectionEnds:
-    """Connections, copied: what is remembered of them, and who they are between.
+    """Copied records of connections, and their endpoints.
 
     connections: their records. The others are int64[rows] each, of side 0 (opened it, or seen
         first) and side 1: addresses as in SegmentColumns.
@@ -33,7 +33,7 @@ class ConnectionEnds:
 
 
 class ConnectionRows(ConnectionEnds):
-    """The same, with what is remembered of both sides.
+    """Connections with the records of both sides.
 
     directions: their records. history: one text per row.
     """
@@ -70,7 +70,7 @@ class Streams:
 
     @property
     def connections_seen(self) -> int:
-        """How many connection ids were given."""
+        """How many connection ids were assigned."""
         return int(self._state.counters.next_id[0])
 
     @property
@@ -86,7 +86,7 @@ class Streams:
     def advance(
         self, segments: SegmentColumns, rows: int, buffers: PacketBuffers
     ) -> Iterator[tuple[RangeColumns, int]]:
-        """Bring in the first `rows` segments; yield what leaves: ranges and how many there are.
+        """Process the first `rows` segments; yield blocks of ranges, each with its number of rows.
 
         buffers: what the segments' source and offset point into (writable arrays).
         """
@@ -126,7 +126,7 @@ class Streams:
         return self._state.retired[: int(self._state.counters.retired[0])]
 
     def recycle(self) -> None:
-        """Forget the retired connections: their rows have been written."""
+        """Free the retired connections: their rows were written."""
         stream_state.free_retired(self._state)
 
     def rows_of(self, connection_ids: Int64Array) -> Int64Array:
@@ -147,11 +147,11 @@ class Streams:
         return int(records.gaps[directions].sum()), int(records.gap_bytes[directions].sum())
 
     def connection_ends(self, connection_indexes: Int64Array) -> ConnectionEnds:
-        """Between whom connections are. connection_indexes: as `retired` gives them."""
+        """The endpoints of connections. connection_indexes: as `retired` returns them."""
         return ConnectionEnds(Connections(self._state.connections.matrix[connection_indexes]))
 
     def connection_rows(self, connection_indexes: Int64Array) -> ConnectionRows:
-        """What is known of connections. connection_indexes: as `retired` gives them."""
+        """The facts of connections. connection_indexes: as `retired` returns them."""
         rows = Connections(self._state.connections.matrix[connection_indexes])
         directions, first = self._state.directions.matrix, 2 * connection_indexes
         return ConnectionRows(

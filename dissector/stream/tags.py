@@ -40,7 +40,7 @@ from dissector.stream.state import StreamState
 
 _ADDRESSES_SHARED: Final = NOTICE_NUMBER["addresses_shared"]
 _RENUMBERED: Final = NOTICE_NUMBER["renumbered"]
-# How well a connection fits a packet, from not at all on.
+# How well a connection fits a packet, worst first.
 _NOT: Final = 0
 _STAYS: Final = 1  # by its tag alone: its numbers do not belong there
 _BY_CONTENT: Final = 2
@@ -84,7 +84,7 @@ def _has_tag(directions: Directions, direction_index: int, tag: int) -> bool:
 
 @inlined
 def _is_at_home(directions: Directions, direction_index: int, segment: Segment) -> bool:
-    """Whether nothing about a packet's numbers keeps it from belonging to a side."""
+    """Whether a packet's numbers are possible for a side."""
     if segment.flags & TCP_SYN:
         return True
     is_foreign = numbering.is_of_another_stream(directions, direction_index, segment)
@@ -95,7 +95,7 @@ def _is_at_home(directions: Directions, direction_index: int, segment: Segment) 
 
 @inlined
 def _is_syn_of(directions: Directions, direction_index: int, segment: Segment) -> bool:
-    """Whether a SYN has the number of a side's, or acknowledges that of its peer."""
+    """Whether a SYN has a side's known initial number, or acknowledges its peer's."""
     if segment.flags & TCP_SYN == 0:
         return False
     is_answer = segment.flags & TCP_ACK != 0
@@ -120,7 +120,7 @@ def _fit(
     ):
         by_tag = _BY_OTHER_SIDE
     if not _is_at_home(directions, direction_index, segment):
-        # Payload that is not damaged makes a stream of its own, other packets do not.
+        # Only undamaged payload opens a connection of its own.
         addresses = state.connections.address_sum[connection]
         stays = not numbering.is_of_another_stream(
             directions, direction_index, segment
@@ -216,7 +216,7 @@ def inherit_tags(state: StreamState, connection: int, before: int, key: Connecti
 
 @inlined
 def keep_tag(state: StreamState, connection: int, key: ConnectionKey) -> None:
-    """Remember what was around a packet of a connection."""
+    """Store the tag, VLANs and tunnel of a connection's packet."""
     connections = state.connections
     directions = state.directions
     direction_index = stream_connections.direction_of(connections, connection, key.is_upper)

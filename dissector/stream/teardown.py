@@ -21,7 +21,7 @@ from dissector.stream.state import StreamState
 
 @kernel
 def receive_fin(state: StreamState, direction_index: int, segment: Segment, at: int) -> None:
-    """Let a FIN wait for all before it. at: the stream offset after the last byte."""
+    """Insert a FIN among the waiting nodes. at: the stream offset after the last byte."""
     connections = state.connections
     directions = state.directions
     connection = direction_index >> 1

@@ -1,6 +1,6 @@
-"""TLS: between the streams and the protocols; what was encrypted goes on as plain bytes.
+"""TLS: decrypt the streams' ranges before the protocols read them.
 
-`room` picks the ranges of TLS connections, `connection` follows one of them, `records` cuts a
-direction into records, `handshake` reads what is said before the keys, `keylog` has the secrets,
-`suites` says which ciphers are read and `ciphers` opens records. No I/O, no clock.
+`room` selects the ranges of TLS connections, `connection` decrypts one of them, `records` splits a
+direction into records, `handshake` parses the unencrypted messages, `keylog` has the secrets,
+`suites` lists the supported ciphers and `ciphers` decrypts records. No I/O, no clock.
 """

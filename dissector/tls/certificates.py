@@ -1,4 +1,4 @@
-"""Whose a certificate is, and when it is valid: two fields of its DER, read as they lie."""
+"""Read the subject and the validity of a certificate from its DER."""
 
 import calendar
 from typing import Final, NamedTuple
@@ -20,7 +20,7 @@ _NAMES: Final = {
 
 class CertificateFacts(NamedTuple):
     """subject: its name as CN=…,O=…, in the order of the certificate; not_before_ns, not_after_ns:
-    since 1970, None where the time is odd."""
+    since 1970, None if the time is malformed."""
 
     subject: str
     not_before_ns: int | None
@@ -28,7 +28,7 @@ class CertificateFacts(NamedTuple):
 
 
 class _Value(NamedTuple):
-    """A value of DER: tag, where it begins and ends."""
+    """A DER value: its tag, start and end."""
 
     tag: int
     start: int
@@ -50,7 +50,7 @@ def _value(data: bytes, at: int, end: int) -> _Value | None:
 
 
 def _values(data: bytes, around: _Value | None) -> list[_Value]:
-    """The values inside another one, up to the first odd one."""
+    """The values inside another one, up to the first malformed one."""
     found: list[_Value] = []
     at = 0 if around is None else around.start
     while around is not None and len(found) < limits.MAX_CERTIFICATE_PARTS:
@@ -91,12 +91,12 @@ def _time_ns(data: bytes, value: _Value) -> int | None:
     if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second < 61):
         return None
     if not 1823 < year < 2116:
-        return None  # no time that 64-bit nanoseconds of packets reach
+        return None  # beyond 64-bit nanoseconds
     return calendar.timegm((year, month, day, hour, minute, second)) * 1_000_000_000
 
 
 def certificate_facts(data: bytes) -> CertificateFacts | None:
-    """What a certificate says; None if it is none."""
+    """The facts of a certificate; None if it is malformed."""
     outer = _value(data, 0, len(data))
     signed = _values(data, outer)[:1]
     fields = _values(data, signed[0]) if signed and signed[0].tag == _SEQUENCE else []

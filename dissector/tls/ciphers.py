@@ -1,7 +1,7 @@
-"""Keys from secrets, and records opened with them; the one module that needs `cryptography`.
+"""Derive keys from secrets and decrypt records; the only module that needs `cryptography`.
 
 Ciphers, hashes and HKDF are that library's. The key expansion of TLS 1.2 (RFC 5246, section 5) is
-put together from its HMAC, as the library has none.
+built from its HMAC, as the library has none.
 """
 
 import contextlib
@@ -28,17 +28,17 @@ Bytes = bytes | memoryview
 
 
 class RecordOpener(Protocol):
-    """Opens the records of one direction with one key.
+    """Decrypts the records of one direction with one key.
 
-    overhead: bytes of a record's body that are no plain bytes, at least.
-    lead: of them those in front.
+    overhead: the least number of a record body's bytes that are no plain bytes.
+    lead: the overhead in front of the plain bytes.
     """
 
     overhead: int
     lead: int
 
     def open(self, sequence: int, header: bytes, body: Bytes) -> Bytes | None:
-        """What a record holds, None if it is not authentic.
+        """The content of a record, None if it is not authentic.
 
         Args:
             sequence: its number under this key, from 0.
@@ -46,14 +46,14 @@ class RecordOpener(Protocol):
         """
 
     def open_row(self, sequence: int, headers: list[bytes], bodies: list[bytes]) -> list[Any]:
-        """What records in a row hold, up to the first one that is not authentic."""
+        """The contents of consecutive records, up to the first one that is not authentic."""
 
     def hinted(self, body: Bytes, last: int) -> int | None:
-        """How many records are between this one and the last one by what the record itself says,
-        None where it says nothing. last: what `hint` gave for that one."""
+        """The number of records between the last one and this one, by this one's explicit nonce;
+        None without one. last: what `hint` returned for the last one."""
 
     def hint(self, body: Bytes) -> int:
-        """What `hinted` compares."""
+        """The number that `hinted` compares."""
 
 
 def _aead(suite: Suite, key: bytes) -> Any:
@@ -65,7 +65,7 @@ def _aead(suite: Suite, key: bytes) -> Any:
 
 
 class _OneByOne:
-    """Records are opened one by one."""
+    """Decrypts records one by one."""
 
     open: Callable[[int, bytes, Bytes], Bytes | None]
 
@@ -75,7 +75,7 @@ class _OneByOne:
 
 
 class _NoHint(_OneByOne):
-    """Records do not say their number."""
+    """Records without a number in them."""
 
     def hinted(self, body: Bytes, last: int) -> int | None:
         return None
@@ -85,7 +85,7 @@ class _NoHint(_OneByOne):
 
 
 class _Tls13(_NoHint):
-    """TLS 1.3: the last byte of what is opened that is not 0 says the type."""
+    """TLS 1.3: the last nonzero byte of the content is its type."""
 
     lead = 0
 
@@ -112,7 +112,7 @@ class _Tls13(_NoHint):
 
 
 class _Implicit12(_NoHint):
-    """ChaCha20-Poly1305 of TLS 1.2: the nonce follows from the number."""
+    """ChaCha20-Poly1305 of TLS 1.2: the nonce is derived from the number."""
 
     lead = 0
 
@@ -134,7 +134,7 @@ class _Implicit12(_NoHint):
 
 
 class _Explicit12(_OneByOne):
-    """GCM and CCM of TLS 1.2: half of the nonce stands in the record, and mostly counts."""
+    """GCM and CCM of TLS 1.2: the record has part of the nonce, mostly a counter."""
 
     lead = EXPLICIT_NONCE_BYTES
 
@@ -164,7 +164,7 @@ class _Explicit12(_OneByOne):
 
 
 class _Cbc12(_NoHint):
-    """AES-CBC of TLS 1.2 with its MAC, inside what is encrypted or around it."""
+    """AES-CBC of TLS 1.2 with its MAC, before encryption or encrypt-then-MAC."""
 
     lead = _BLOCK_BYTES
 
@@ -202,17 +202,17 @@ class _Cbc12(_NoHint):
 
 
 class TrafficSecret(NamedTuple):
-    """The secret of one direction, from which its keys come."""
+    """The secret of one direction, from which its keys are derived."""
 
     suite: Suite
     secret: bytes
 
     def opener(self) -> RecordOpener:
-        """What opens the records under this secret."""
+        """The opener of records under this secret."""
         return _Tls13(self.suite, self._part("key", self.suite.key_bytes), self._part("iv", 12))
 
     def updated(self) -> "TrafficSecret":
-        """The secret behind a KeyUpdate."""
+        """The secret that follows a KeyUpdate."""
         return self._replace(secret=self._part("traffic upd", len(self.secret)))
 
     def _part(self, label: str, size: int) -> bytes:
@@ -226,7 +226,7 @@ class TrafficSecret(NamedTuple):
 
 
 def _expanded(digest: str, secret: bytes, label: bytes, seed: bytes, size: int) -> bytes:
-    """So many bytes of the pseudorandom function."""
+    """The first `size` bytes of the pseudorandom function."""
 
     def code(data: bytes) -> bytes:
         mac = hmac.HMAC(secret, _HASHES[digest]())
@@ -244,7 +244,7 @@ def _expanded(digest: str, secret: bytes, label: bytes, seed: bytes, size: int) 
 def openers12(
     suite: Suite, master: bytes, client_random: bytes, server_random: bytes, is_mac_outside: bool
 ) -> tuple[RecordOpener, RecordOpener]:
-    """What opens the records of client and server in TLS 1.2.
+    """The openers of the client's and the server's records in TLS 1.2.
 
     Args:
         is_mac_outside: of CBC, the MAC is that of what is encrypted (RFC 7366).

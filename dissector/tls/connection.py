@@ -1,15 +1,15 @@
-"""One TLS connection: pieces of both directions in, plain ranges out.
+"""One TLS connection: ranges of both directions in, plain ranges out.
 
-Theory. A direction is a sequence of records: those of the handshake say version, cipher and the
-client's random, by which the key log has the secrets; all others are opened with the direction's
-key and their number. A record is authentic or gives no byte. Nothing is decided until one is:
-whoever feeds the connection keeps its ranges until `verdict` is, and lets them go on as they were
-unless it is OPEN.
+Theory. A direction is a sequence of records. Handshake records give the version, the cipher and the
+client's random, by which the key log has the secrets; all others are decrypted with the direction's
+key and their number. Only an authentic record gives plain bytes, and the first one decides the
+verdict: until then the caller keeps the connection's ranges, and passes them on unchanged unless
+`verdict` becomes OPEN.
 
-A hole takes records with it. Where the header of the record that it cuts is there, its end and the
-next number are known. Else places that may begin a record are tried with the numbers that the lost
-bytes allow (`Direction.found`, `MAX_TLS_TRIED_RECORDS`, `MAX_TLS_TRIED_BYTES`). What was lost
-of the plain stream follows from the numbers: each record takes the same beside its plain bytes.
+A hole hides records. If the header of the record that it cuts was captured, that record's end and
+the next number are known. If not, offsets that may begin a record are tried with the numbers that
+the lost bytes allow (`Direction.find_record`, `MAX_TLS_TRIED_RECORDS`, `MAX_TLS_TRIED_BYTES`). The
+number of lost plain bytes follows from these numbers: each record has the same overhead.
 """
 
 from typing import Any, Final
@@ -31,10 +31,10 @@ OPEN: Final = "open"
 
 
 class TlsConnection:
-    """Follows one connection.
+    """Decrypts one connection.
 
-    verdict: None while nothing is decided, OPEN, or why it is not (`facts`).
-    is_waiting: only a key is wanting.
+    verdict: None while undecided, OPEN, or the reason why nothing is decrypted (`facts`).
+    is_waiting: only a key is missing.
     """
 
     def __init__(self, keys: KeyLog | None, sink: PlainSink, sessions: Sessions) -> None:
@@ -44,40 +44,40 @@ class TlsConnection:
         self.is_waiting = False
         self._greeting = Greeting()
         self._sides = (Direction(0), Direction(1))
-        self._said_early = self._said_again = False
+        self._noted_early = self._renegotiated = False
         self._headers: list[tuple[int, StreamRange, bytes]] = []
 
     def take_keys(self, keys: KeyLog) -> None:
-        """Ask another key log from now on."""
+        """Use another key log from now on."""
         self._ring.keys = keys
 
     @property
     def facts(self) -> TlsFacts:
-        """What is known of it."""
+        """The facts of the connection so far."""
         return self._greeting.facts
 
     @property
     def randoms(self) -> tuple[bytes, bytes]:
-        """The client's random, and that under which the key log has its secrets."""
+        """The client's random, and the random under which the key log has its secrets."""
         hello = self._greeting.hello
         return b"" if hello is None else hello.random, self._ring.random
 
-    # -- what comes in
+    # -- input
 
     def direction(self, endpoint_index: int) -> tuple[Direction, bool]:
         """A direction, and whether it is TLS 1.3: for `quick` and `runs`."""
         return self._sides[endpoint_index], self._greeting.is_13
 
     def skip_header(self, endpoint_index: int, piece: StreamRange, header: bytes) -> None:
-        """Bytes before the first record, which are plain (a proxy's header)."""
+        """Skip the unencrypted bytes before the first record (a proxy's header)."""
         side = self._sides[endpoint_index]
         side.plain = side.stream.start = len(header)
         self._headers.append((endpoint_index, piece, header))
 
     def add(self, endpoint_index: int, piece: StreamRange, view: memoryview) -> None:
-        """The next bytes of a direction."""
+        """Read the next bytes of a direction."""
         side = self._sides[endpoint_index]
-        said = side.overhead
+        overhead_before = side.overhead
         side.last = piece
         if side.skip_until:
             size = min(side.skip_until, piece.end) - piece.start
@@ -93,7 +93,7 @@ class TlsConnection:
             side.stream.add(piece, view)
             self._search(side)
             if side.is_lost:
-                side.tell_hole(self._open_sink)
+                side.note_hole(self._open_sink)
         elif side.is_blocked:
             side.stream.add(piece, view)
             held = len(side.stream.data)
@@ -107,12 +107,12 @@ class TlsConnection:
         else:
             self._read(side, view, piece.start, [piece])
         other = self._sides[1 - endpoint_index]
-        is_told = side.overhead > said  # more than a part of a record
-        if other.is_blocked and is_told and not self.is_waiting and self.verdict in (None, OPEN):
+        has_read = side.overhead > overhead_before  # more than a part of a record
+        if other.is_blocked and has_read and not self.is_waiting and self.verdict in (None, OPEN):
             self._advance(other)
 
     def gap(self, endpoint_index: int, piece: StreamRange, kind: int) -> None:
-        """Bytes of a direction that are missing. piece: they, and the packet before."""
+        """Handle missing bytes of a direction. piece: their range, and the packet before them."""
         side = self._sides[endpoint_index]
         side.last = piece
         if self.verdict is None and (self._greeting.hello is None or self._greeting.server is None):
@@ -124,7 +124,7 @@ class TlsConnection:
             return
         if side.is_lost:
             side.stream.begin_search(piece.end)
-            side.tell_hole(self._open_sink)
+            side.note_hole(self._open_sink)
             return
         if side.skip_until:
             start, end = side.skip_from, side.skip_until
@@ -146,10 +146,10 @@ class TlsConnection:
                 return
         else:
             side.is_lost, side.lost_from = True, start
-        side.tell_hole(self._open_sink)
+        side.note_hole(self._open_sink)
 
     def try_again(self) -> None:
-        """The key log may have grown."""
+        """Read blocked directions again if the key log has grown."""
         if not self._ring.has_grown:
             return
         for side in self._sides:
@@ -157,7 +157,7 @@ class TlsConnection:
                 self._advance(side)
 
     def finish(self, endpoint_index: int) -> int:
-        """A direction has ended, or will give no more: the offset of its plain end."""
+        """End a direction; returns the offset of its plain end."""
         side = self._sides[endpoint_index]
         if self.verdict == OPEN and side.is_lost:
             side.lose(self._open_sink, side.stream.end - side.lost_from, 1, side.last)
@@ -166,7 +166,7 @@ class TlsConnection:
         return side.plain
 
     def close(self) -> None:
-        """No byte follows: decide."""
+        """End the connection: decide the verdict and complete the facts."""
         if self.verdict is None:
             self.verdict = self._ring.missing(self._greeting) or reasons.WRONG_KEY
         self.tell()
@@ -176,7 +176,7 @@ class TlsConnection:
                 self._sink.note("tls_more_records", side.index, side.last, value=more)
 
     def tell(self) -> None:
-        """Bring what is known of it up to now."""
+        """Update the facts' decryption and overhead."""
         facts = self.facts
         if self.verdict is None:
             return
@@ -190,7 +190,7 @@ class TlsConnection:
     # -- records
 
     def _advance(self, side: Direction) -> None:
-        """Read records of what is held."""
+        """Read records from the buffered bytes."""
         stream = side.stream
         data, start, pieces = stream.data, stream.start, stream.pieces
         stream.data = bytearray()
@@ -199,7 +199,7 @@ class TlsConnection:
     def _read(
         self, side: Direction, view: memoryview, start: int, pieces: list[StreamRange]
     ) -> None:
-        """Take the whole records at the front of some bytes; the rest is held."""
+        """Read the whole records at the front of some bytes; buffer the rest."""
         at, size, first = 0, len(view), 0
         side.is_blocked = False
         side.stream.needed = records.HEADER_BYTES
@@ -235,7 +235,7 @@ class TlsConnection:
     def _take(
         self, side: Direction, record: memoryview, start: int, pieces: list[StreamRange]
     ) -> bool:
-        """Take one whole record; False: it must wait."""
+        """Read one whole record; False: it must wait."""
         if not side.is_encrypted:
             if not self._take_plain(side, record):
                 return False
@@ -259,8 +259,7 @@ class TlsConnection:
         return True
 
     def _take_plain(self, side: Direction, record: memoryview) -> bool:
-        """Take a record of a direction that is not encrypted, or that begins to be with it; False:
-        it must wait."""
+        """Read a record before encryption, or the one with which it begins; False: it must wait."""
         kind, body, greeting = record[0], record[records.HEADER_BYTES :], self._greeting
         if kind == records.HANDSHAKE:
             self._add_messages(side, body)
@@ -287,7 +286,7 @@ class TlsConnection:
         start: int,
         pieces: list[StreamRange],
     ) -> None:
-        """What an authentic record holds."""
+        """Handle the content of an authentic record."""
         kind = record[0]
         if self._greeting.is_13:
             size = len(content) - 1
@@ -317,13 +316,13 @@ class TlsConnection:
             self._change_keys(side)
 
     def _change_keys(self, side: Direction) -> None:
-        """TLS 1.2: the direction's next record is encrypted."""
+        """TLS 1.2: encryption begins with the direction's next record."""
         side.begin_encryption()
         side.sequence = 0
         self._greeting.change_keys(side.index)
 
     def _prove(self, side: Direction) -> None:
-        """A record was authentic: the keys are right."""
+        """Note an authentic record: the keys are right, the verdict is OPEN."""
         side.is_proved = True
         if self.verdict is None:
             self.verdict = OPEN
@@ -332,10 +331,10 @@ class TlsConnection:
                 self._sink.data(endpoint_index, 0, header, [span])
 
     def _refuse_record(self, side: Direction, record: memoryview) -> None:
-        """A record is not authentic: it gives no byte."""
+        """Handle a record that is not authentic: it gives no plain byte."""
         greeting, hello = self._greeting, self._greeting.hello
         if not side.is_proved and greeting.is_13:
-            # Before the first authentic one there may be records that these secrets do not open.
+            # Before the first authentic record there may be records under other secrets.
             side.passed_over += 1
             is_early = hello is not None and hello.has_early_data and side.index == greeting.client
             if is_early and side.passed_over <= limits.MAX_TLS_EARLY_RECORDS:
@@ -358,9 +357,9 @@ class TlsConnection:
         side.lose(self._open_sink, len(record), 1, side.last)
 
     def _pass_early(self, side: Direction, record: memoryview) -> None:
-        """A record of early data, whose secret no key log line that is read has."""
-        if not self._said_early:
-            self._said_early = True
+        """Skip a record of early data: its secret is not read from the key log."""
+        if not self._noted_early:
+            self._noted_early = True
             self._sink.note("tls_early_data", side.index, side.last)
         if self._greeting.takes_early_data:
             side.lose(self._open_sink, len(record), 1, side.last)
@@ -369,16 +368,16 @@ class TlsConnection:
 
     @property
     def _open_sink(self) -> PlainSink | None:
-        """Who takes what is missing, None while nothing was opened."""
+        """The sink for missing bytes, None while nothing was decrypted."""
         return self._sink if self.verdict == OPEN else None
 
     def _search(self, side: Direction) -> None:
-        """Look for a record behind a hole whose end is no boundary that is known."""
+        """Search for a record behind a hole whose end is no known boundary."""
         if side.opener is None and not self._find_opener(side):
             if len(side.stream.data) > limits.MAX_TLS_HELD_BYTES_PER_CONNECTION:
                 self._give_up(side)
             return
-        found = side.found()
+        found = side.find_record()
         if found is not None:
             self._prove(side)
             side.is_encrypted, side.is_lost = True, False
@@ -397,20 +396,20 @@ class TlsConnection:
             side.is_dead = True
 
     def _pass_over(self, side: Direction, piece: StreamRange) -> None:
-        """Bytes of a direction that nothing opens."""
+        """Report bytes that cannot be decrypted as missing."""
         size = piece.end - piece.start
         if size > 0 and self.verdict == OPEN:
             self._sink.gap(side.index, RangeKind.GAP_LOST, side.plain, size, piece)
             side.plain += size
 
     def _give_up(self, side: Direction) -> None:
-        """Nothing of a direction will be opened; of both: the connection is none of ours."""
+        """Stop decrypting a direction; if nothing was decrypted yet, decide the verdict."""
         side.is_dead = True
         if self.verdict is None:
             self.verdict = reasons.WRONG_KEY if side.is_encrypted else reasons.UNSUPPORTED
 
     def _break(self, side: Direction, offset: int, piece: StreamRange) -> None:
-        """What must be a header is none."""
+        """Handle bytes that should be a record header and are not: search for a record."""
         greeting = self._greeting
         if self.verdict is None and (greeting.hello is None or greeting.server is None):
             is_begun = greeting.hello is not None or greeting.server is not None
@@ -428,7 +427,7 @@ class TlsConnection:
         side.stream.begin_search(held.end)
 
     def _end_skip(self, side: Direction, piece: StreamRange) -> None:
-        """The record that a hole cut ends here."""
+        """End the record that a hole cut: report its plain bytes as missing."""
         size = side.skip_until - side.skip_from
         if side.is_encrypted:
             side.lose(self._open_sink, size, 1, piece)
@@ -440,7 +439,7 @@ class TlsConnection:
     # -- the handshake
 
     def _add_messages(self, side: Direction, data: Any) -> None:
-        """Bytes of handshake messages."""
+        """Append bytes of handshake messages; handle each whole message."""
         if side.is_unreadable:
             return
         side.messages += data
@@ -459,20 +458,20 @@ class TlsConnection:
                 self._follow_message(side, kind)
 
     def _follow_message(self, side: Direction, kind: int) -> None:
-        """What an encrypted message changes."""
+        """Handle an encrypted message that changes keys or renegotiates."""
         if self._greeting.is_13:
             if kind == Message.FINISHED:
                 side.next_secret()
             elif kind == Message.KEY_UPDATE:
                 side.update_key()
-        elif kind in (Message.HELLO_REQUEST, Message.CLIENT_HELLO) and not self._said_again:
-            self._said_again = True
+        elif kind in (Message.HELLO_REQUEST, Message.CLIENT_HELLO) and not self._renegotiated:
+            self._renegotiated = True
             self._sink.note("tls_renegotiation", side.index, side.last)
 
     # -- keys
 
     def _refuse(self, reason: str) -> bool:
-        """Nothing will be opened: decided when the handshake has told what it tells."""
+        """Decide the verdict if both sides are encrypted or a hello is missing; returns False."""
         if self.verdict is None and (
             reason == reasons.NO_HELLO or self._greeting.has_both_encrypted
         ):
@@ -480,9 +479,9 @@ class TlsConnection:
         return False
 
     def _find_opener(self, side: Direction) -> bool:
-        """The first key of a direction; False: it waits, or there is none."""
+        """Get the first key of a direction; False: it waits, or there is none."""
         if side.is_proved and self._greeting.is_13:
-            self._give_up(side)  # behind its handshake, without a secret for what follows
+            self._give_up(side)  # behind its handshake, without a secret for application data
             return False
         missing = self._ring.unlock(side, self._greeting)
         if not missing:
@@ -494,5 +493,5 @@ class TlsConnection:
             self._give_up(side)
             return False
         if missing == reasons.NO_HELLO and not self._sides[1 - side.index].overhead:
-            return False  # the other side's packets may come later, its hello with them
+            return False  # the other side's hello may come later
         return self._refuse(missing)

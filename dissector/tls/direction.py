@@ -1,7 +1,7 @@
-"""One direction of a TLS connection: its keys, the numbers of its records, what it holds.
+"""One direction of a TLS connection: its keys, its record numbers, its buffered bytes.
 
-A record is opened with the key in use and its number. Where that does not do, other numbers and the
-next key are tried, within bounds; behind a hole also other places.
+A record is decrypted with the current key and its number. If that fails, other numbers and the next
+key are tried, within bounds; behind a hole also other offsets.
 """
 
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class FoundRecord(NamedTuple):
-    """An authentic record behind a hole: where it begins in the stream, itself, what it holds, how
-    many records were lost before it, and the bytes behind it."""
+    """An authentic record behind a hole: its stream offset, its bytes, its content, the number of
+    records lost before it, and the bytes behind it with their pieces."""
 
     start: int
     record: memoryview
@@ -32,15 +32,16 @@ class Direction:
     """One direction.
 
     plain: offset of its next plain byte.
-    stages: of TLS 1.3, secrets to come, by which records behind the handshake are opened.
-    secret, opener: in use; of TLS 1.2 there is no secret.
-    sequence: number of the next record under the key in use.
-    is_encrypted: records are; is_proved: one was authentic; is_dead: none will be opened.
-    is_lost: no boundary is known; lost_from: stream offset from which nothing was opened, lost_kind
-        which kind of hole that was; told: plain bytes of it that are called missing already.
+    stages: TLS 1.3's next secrets, for records behind the handshake.
+    secret, opener: the current ones; TLS 1.2 has no secret.
+    sequence: number of the next record under the current key.
+    is_encrypted: its records are encrypted; is_proved: one was authentic; is_dead: no further one
+        will be decrypted.
+    is_lost: no record boundary is known; lost_from: stream offset from which nothing was decrypted,
+        lost_kind: the kind of that hole; reported: its plain bytes already reported as missing.
     skip_until: end of a record that a hole cut, 0: none; skip_from: its start.
-    is_blocked: the next record waits for what the other side, or the key log, will say.
-    overhead: stream bytes of opened records that are no plain ones.
+    is_blocked: the next record needs the other side's messages, or a key.
+    overhead: stream bytes of decrypted records minus their plain bytes.
     """
 
     def __init__(self, index: int) -> None:
@@ -62,7 +63,7 @@ class Direction:
         self.is_lost = False
         self.lost_from = 0
         self.lost_kind = int(RangeKind.GAP_LOST)
-        self.told = 0
+        self.reported = 0
         self.skip_from = self.skip_until = 0
         self.is_blocked = False
         self.passed_over = 0  # records before the first authentic one
@@ -74,55 +75,55 @@ class Direction:
 
     @property
     def is_special(self) -> bool:
-        """Whether its next bytes are no records in a row."""
+        """Whether its next bytes cannot be read as consecutive records."""
         return bool(self.is_dead or self.is_lost or self.skip_until or self.is_blocked)
 
     def begin_encryption(self) -> None:
-        """Its records are encrypted from here on; what was said before is no part of messages."""
+        """Mark the following records as encrypted; drop the start of an unencrypted message."""
         self.is_encrypted = True
         self.messages.clear()
         self.is_unreadable = False
 
     def use(self, secrets: "list[TrafficSecret]") -> None:
-        """Begin with the first of the secrets of TLS 1.3; the others follow."""
+        """Set the secrets of TLS 1.3, in order, and begin with the first one."""
         self.stages = secrets
         self.next_secret()
 
     def next_secret(self) -> None:
-        """Go on with the next secret; without one nothing opens what follows."""
+        """Switch to the next secret; without one no further record can be decrypted."""
         self.sequence = 0
         self.secret = self.stages.pop(0) if self.stages else None
         self.opener = None if self.secret is None else self.secret.opener()
 
     def update_key(self) -> None:
-        """Go on with the key behind a KeyUpdate."""
+        """Switch to the key that follows a KeyUpdate."""
         if self.secret is not None:
             self.secret = self.secret.updated()
             self.opener, self.sequence = self.secret.opener(), 0
 
     def lose(self, sink: PlainSink | None, size: int, count: int, piece: StreamRange) -> None:
-        """Stream bytes that held so many records, none of which was opened.
+        """Report the plain bytes of `count` records of `size` stream bytes as missing.
 
-        What they took beside their plain bytes is known; what `tell_hole` told is told.
+        The overhead per record is known; bytes that `note_hole` reported are not counted again.
         """
         around = records.HEADER_BYTES + (0 if self.opener is None else self.opener.overhead)
-        plain = max(1, size - count * around, self.told) - self.told
+        plain = max(1, size - count * around, self.reported) - self.reported
         if sink is not None and plain:
             sink.gap(self.index, self.lost_kind, self.plain, plain, piece)
         self.plain += plain
-        self.told, self.lost_kind = 0, int(RangeKind.GAP_LOST)
+        self.reported, self.lost_kind = 0, int(RangeKind.GAP_LOST)
 
-    def tell_hole(self, sink: PlainSink | None) -> None:
-        """Say that bytes are missing before what the other side says next; how many, and which
-        frames they took, the next record that is opened tells."""
+    def note_hole(self, sink: PlainSink | None) -> None:
+        """Report one missing plain byte now, so that the hole comes before the other side's next
+        bytes; the next decrypted record gives the number of missing bytes."""
         if sink is not None:
             piece = self.last._replace(flags=GOES_ON)
             sink.gap(self.index, self.lost_kind, self.plain, 1, piece)
             self.plain += 1
-            self.told += 1
+            self.reported += 1
 
     def opened(self, record: memoryview) -> Any:
-        """What a record holds; None if it is not authentic."""
+        """The content of a record; None if it is not authentic."""
         header, body = bytes(record[: records.HEADER_BYTES]), record[records.HEADER_BYTES :]
         opener = self.opener
         assert opener is not None
@@ -135,10 +136,10 @@ class Direction:
         return content
 
     def _tried(self, header: bytes, body: memoryview, most: int) -> Any:
-        """Open a record whose number, or key, is not sure.
+        """Decrypt a record whose number or key is uncertain; None if no attempt succeeds.
 
         Args:
-            most: how many records may be between the last one and this.
+            most: the largest number of records between the last one and this one.
         """
         cost = len(body) + limits.TLS_TRY_CHARGE_BYTES
         for secret, sequence in self._numbers(body, most):
@@ -160,7 +161,7 @@ class Direction:
         return None
 
     def _numbers(self, body: memoryview, most: int) -> Iterator[tuple["TrafficSecret | None", int]]:
-        """Secrets (None: that in use) and numbers of a record, the likely ones first."""
+        """Candidate secrets (None: the current one) and numbers of a record, likely ones first."""
         assert self.opener is not None
         hinted = self.opener.hinted(body, self.hint) if self.is_proved else None
         if hinted and hinted <= most:
@@ -179,8 +180,8 @@ class Direction:
         for number in range(most + 1):
             yield following, number
 
-    def found(self) -> FoundRecord | None:
-        """The first authentic record in what is held behind a hole; a key must be there."""
+    def find_record(self) -> FoundRecord | None:
+        """The first authentic record in the bytes buffered behind a hole; needs an opener."""
         stream, opener = self.stream, self.opener
         assert opener is not None
         least = opener.overhead

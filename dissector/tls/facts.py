@@ -1,11 +1,11 @@
-"""What is known of a TLS connection as a whole, without its bytes."""
+"""The facts of a TLS connection: its columns of the table connections."""
 
 from collections.abc import Sequence
 from typing import Any, Final
 
 from dissector.tls.certificates import CertificateFacts
 
-# What became of a connection's records (`connections.tls_decryption`).
+# Whether a connection's records were decrypted, or why not (`connections.tls_decryption`).
 DECRYPTED: Final = "decrypted"
 PARTLY: Final = "partly"
 NO_KEY_LOG: Final = "no_key_log"
@@ -23,10 +23,10 @@ _COLUMNS: Final = (
 
 
 class TlsFacts:
-    """Columns of `connections`. client: endpoint index of who sent the ClientHello.
+    """Columns of `connections`. client: endpoint index of the ClientHello's sender.
 
     alerts: by endpoint, the last one other than close_notify.
-    overhead: by endpoint, bytes of the stream around the plain ones; None where nothing was opened.
+    overhead: by endpoint, stream bytes minus plain bytes; None if nothing was decrypted.
     """
 
     def __init__(self, decryption: str = NO_KEY_LOG) -> None:
@@ -44,14 +44,14 @@ class TlsFacts:
         self.overhead: list[int] | None = None
 
 
-LIMITED: Final = TlsFacts(LIMIT)  # of all connections that are not followed
+LIMITED: Final = TlsFacts(LIMIT)  # of connections beyond MAX_TLS_CONNECTIONS
 
 
 def tls_columns(
     facts: Sequence[TlsFacts | None], names: Sequence[str | None], is_tls: Sequence[bool]
 ) -> dict[str, list[Any]]:
-    """What TLS connections say of themselves; names: as other connections have them; is_tls: what
-    was recognised without a hello, too."""
+    """The TLS columns of connections, by name. names: server names known without TLS facts; is_tls:
+    also true for TLS that was recognised without a hello."""
     columns: dict[str, list[Any]] = {name: [None] * len(facts) for name in _COLUMNS}
     columns["tls_sni"] = list(names)
     for row, known in enumerate(facts):
@@ -61,7 +61,7 @@ def tls_columns(
         own = known.certificate
         values = (
             known.version, known.cipher, known.protocol, known.is_resumed, known.handshake_ns,
-            # What the client says goes to the broker.
+            # The client's alerts go to the broker.
             known.alerts[known.client], known.alerts[1 - known.client],
             own and own.subject, own and own.not_before_ns, own and own.not_after_ns,
             known.decryption,

@@ -1,4 +1,4 @@
-"""What both sides say of a TLS connection before its application data, and when."""
+"""The handshake of a TLS connection: its facts, and the time at which it ends."""
 
 from typing import Any
 
@@ -11,10 +11,10 @@ from dissector.tls.handshake import ClientHello, Message, ServerHello
 class Greeting:
     """The handshake of one connection.
 
-    client: endpoint index of who sent the ClientHello, None while there is none.
-    hello, server: the hellos, None while they are not there. suite: the cipher suite.
-    ticket: that the server gave for this session, of TLS 1.2; empty if none.
-    is_13: it is TLS 1.3. takes_early_data: what was sent before the answer counts.
+    client: endpoint index of the ClientHello's sender, None before it.
+    hello, server: the hellos, None before they arrive. suite: the cipher suite.
+    ticket: the server's session ticket of TLS 1.2; empty if none.
+    is_13: it is TLS 1.3. takes_early_data: the server accepts early data.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Greeting:
 
     @property
     def is_read(self) -> bool:
-        """Whether records of this version and cipher are read; the server's hello is there."""
+        """Whether the server's hello chose a supported version and cipher."""
         server = self.server
         if server is None or server.compression or not self.suite.mode:
             return False
@@ -43,7 +43,7 @@ class Greeting:
         return len(self._encrypted_ns) == 2
 
     def take(self, endpoint_index: int, kind: int, body: bytes, ts_ns: int) -> None:
-        """Take a message, whose last byte came at ts_ns."""
+        """Handle a message whose last byte arrived at ts_ns."""
         facts = self.facts
         if kind == Message.CLIENT_HELLO:
             hello = handshake.client_hello(body)
@@ -81,13 +81,12 @@ class Greeting:
             facts.is_resumed = answer.is_resumed
 
     def change_keys(self, endpoint_index: int) -> None:
-        """TLS 1.2: the next record of a direction is encrypted."""
+        """TLS 1.2: encryption begins with the direction's next record."""
         if endpoint_index != self.client and self.facts.is_resumed is None:
             self.facts.is_resumed = not self._has_certificate
 
     def note_encrypted(self, endpoint_index: int, ts_ns: int) -> None:
-        """An encrypted record: a direction's first one ends its handshake, as far as is known
-        without keys."""
+        """Note an encrypted record: without keys, a direction's first one ends its handshake."""
         if endpoint_index in self._encrypted_ns:
             return
         self._encrypted_ns[endpoint_index] = ts_ns
@@ -97,7 +96,7 @@ class Greeting:
             self._end(max(self._encrypted_ns.values()))
 
     def take_alert(self, endpoint_index: int, body: Any) -> None:
-        """Take an alert: its level and its number."""
+        """Store the name of an alert (level and number), unless it is close_notify."""
         if len(body) == 2 and body[0] in (1, 2) and body[1] != suites.CLOSE_NOTIFY:
             self.facts.alerts[endpoint_index] = suites.alert_name(body[1])
 

@@ -1,4 +1,4 @@
-"""Handshake messages of TLS, as far as they are not encrypted. What is odd is not there."""
+"""Parse handshake messages of TLS. A malformed message or field counts as absent."""
 
 import enum
 from typing import Final, NamedTuple
@@ -36,10 +36,10 @@ class _Extension(enum.IntEnum):
 
 
 class ClientHello(NamedTuple):
-    """What a client asks for.
+    """The ClientHello's fields.
 
     server_name: None if it names none.
-    session_id, ticket: of a session that it would resume, or of none.
+    session_id, ticket: of the session that it wants to resume; empty if none.
     has_early_data: it sends application data before the server answers.
     """
 
@@ -51,12 +51,12 @@ class ClientHello(NamedTuple):
 
 
 class ServerHello(NamedTuple):
-    """What a server chose.
+    """The ServerHello's fields.
 
     suite: number of the cipher suite.
-    protocol: by ALPN, None where it is not said here.
-    is_resumed: TLS 1.3 goes on from a session; of TLS 1.2 what follows tells.
-    is_retry: it asks for another ClientHello.
+    protocol: chosen by ALPN, None if it is not in this message.
+    is_resumed: TLS 1.3 resumes a session; for TLS 1.2 the next messages decide.
+    is_retry: it requests another ClientHello.
     """
 
     random: bytes
@@ -71,7 +71,7 @@ class ServerHello(NamedTuple):
 
 
 class _Bytes:
-    """Reads a message from its front; behind its end there is nothing."""
+    """Reads a message from its front; behind its end it returns empty bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -86,7 +86,7 @@ class _Bytes:
         return part
 
     def list(self, size_bytes: int) -> bytes:
-        """What stands behind its length."""
+        """The bytes of a length-prefixed list."""
         return self.take(self.number(size_bytes))
 
     @property

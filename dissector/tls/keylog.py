@@ -1,4 +1,4 @@
-"""Secrets of TLS connections, as clients write them into a key log (NSS's format).
+"""Parse the secrets of TLS connections in a key log (NSS's format).
 
 A line is a label, the client's random and a secret, in hexadecimal digits; `#` begins a comment.
 """
@@ -11,7 +11,7 @@ from dissector import limits
 
 MASTER_SECRET: Final = "CLIENT_RANDOM"
 _LINE: Final = re.compile(rb"([A-Z][A-Z0-9_]*) ([0-9A-Fa-f]{64}) ([0-9A-Fa-f]{2,256})[ \t\r]*")
-# Those that open application data; all others are passed over.
+# Labels of the secrets that decrypt application data; all others are skipped.
 _USED: Final = {
     label.encode(): label
     for label in (
@@ -26,11 +26,11 @@ _OLD_RSA: Final = re.compile(rb"RSA [0-9A-Fa-f]{16} [0-9A-Fa-f]{96}[ \t\r]*")
 
 
 class KeyLog:
-    """Secrets by the client's random of their connection. They are in no text and no copy of it.
+    """Secrets by the client's random of their connection. `repr` shows none of them.
 
-    broken: numbers of the first lines, from 1, that are none of a key log; broken_lines: how many.
-    lines: how many there were, empty ones and comments, too.
-    may_grow: further secrets may come while packets are read.
+    broken: numbers of the first malformed lines, from 1; broken_lines: the number of all.
+    lines: the number of lines, including empty ones and comments.
+    may_grow: further secrets may be added while packets are read.
     """
 
     def __init__(
@@ -46,23 +46,24 @@ class KeyLog:
         self.add(text)
 
     def __len__(self) -> int:
-        """Connections of which something is known."""
+        """The number of connections with secrets."""
         return len(self._secrets) + (0 if self._under is None else len(self._under))
 
     def __repr__(self) -> str:
         return f"KeyLog({len(self)} connections)"
 
     def widened(self) -> "KeyLog":
-        """One that has these secrets, those that come to them, and takes others for itself."""
+        """A key log on top of this one: it has this one's secrets, also later ones; secrets added
+        to it are not added here."""
         return KeyLog(may_grow=self.may_grow, under=self)
 
     @property
     def total_lines(self) -> int:
-        """Lines so far, also of the log beneath: it tells whether there are new ones."""
+        """Lines so far, including the key log beneath."""
         return self.lines + (0 if self._under is None else self._under.total_lines)
 
     def update(self, other: "KeyLog") -> None:
-        """Take the secrets of another one."""
+        """Add the secrets of another key log."""
         for random, secrets in other._secrets.items():
             labels = {label for label, _ in secrets}
             known = [each for each in self._secrets.get(random, []) if each[0] not in labels]
@@ -71,11 +72,11 @@ class KeyLog:
         self._bound()
 
     def add(self, text: bytes, *, is_whole: bool = True) -> None:
-        """Take more of a key log.
+        """Add more text of a key log.
 
         Args:
-            is_whole: it ends with a line; else what stands behind the last line's end waits for
-                the rest.
+            is_whole: the text ends with a whole line; if not, the part behind the last line end is
+                buffered for the next call.
         """
         text = self._rest + text
         self._rest = b""
@@ -104,22 +105,22 @@ class KeyLog:
         self._bound()
 
     def _bound(self) -> None:
-        """Forget the first connections, if there are too many."""
+        """Drop the oldest connections over the limit."""
         while len(self._secrets) > limits.MAX_KEY_LOG_CONNECTIONS:
             self._secrets.popitem(last=False)
 
     def find(self, random: bytes) -> dict[str, bytes]:
-        """Secrets of the connection with this client random, by label; none if nothing is known."""
+        """Secrets of the connection with this client random, by label; empty if there are none."""
         beneath = {} if self._under is None else self._under.find(random)
         return beneath | dict(self._secrets.get(random, ()))
 
-    def lines_of(self, random: bytes, found: bytes) -> list[str]:
-        """The lines of a connection, as a key log has them.
+    def lines_of(self, random: bytes, logged_random: bytes) -> list[str]:
+        """The key log lines of a connection.
 
         Args:
-            random: its client's. found: under which its secrets are here.
+            random: its client's. logged_random: the random of its secrets in this key log.
         """
-        secrets = self.find(found)
+        secrets = self.find(logged_random)
         return [f"{label} {random.hex()} {secret.hex()}" for label, secret in secrets.items()]
 
     def _pass_over(self, line: bytes) -> None:

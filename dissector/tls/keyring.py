@@ -1,4 +1,4 @@
-"""The keys of one connection: what the key log has of it, and what opens its records."""
+"""The keys of one connection: its secrets in the key log, and the openers made from them."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ class KeyRing:
     """Secrets of one connection.
 
     keys: the key log, None if there is none.
-    random: under which it has them: the client's, or that of the session that is resumed.
+    random: the random under which the key log has them: the client's, or the resumed session's.
     """
 
     def __init__(self, keys: KeyLog | None, sessions: Sessions) -> None:
@@ -23,22 +23,22 @@ class KeyRing:
         self.random = b""
         self._sessions = sessions
         self._secrets: dict[str, bytes] = {}
-        self._asked_lines = -1  # those of the key log when it was asked
+        self._searched_lines = -1  # the key log's number of lines at the last search
 
     @property
     def has_grown(self) -> bool:
-        """Whether the key log has lines that were not there when it was asked last."""
-        return self.keys is not None and self.keys.total_lines != self._asked_lines
+        """Whether the key log has grown since the last search."""
+        return self.keys is not None and self.keys.total_lines != self._searched_lines
 
     def missing(self, greeting: Greeting) -> str:
-        """Why nothing can be opened, empty if it can."""
+        """The reason why nothing can be decrypted, empty if records can be."""
         hello = greeting.hello
         if hello is None or greeting.server is None:
             return reasons.NO_HELLO
         if not greeting.is_read:
             return reasons.UNSUPPORTED
         if self.keys is not None and not self._secrets:
-            self._asked_lines = self.keys.total_lines
+            self._searched_lines = self.keys.total_lines
             self._find(self.keys, hello.random, greeting.is_13)
         if not greeting.is_13:
             self._follow_session(greeting)
@@ -49,12 +49,12 @@ class KeyRing:
         return reasons.NO_KEY if len(self.keys) else reasons.NO_KEY_LOG
 
     def _find(self, keys: KeyLog, random: bytes, is_13: bool) -> None:
-        found = keys.find(random)
-        if any((label == MASTER_SECRET) != is_13 for label in found):
-            self._secrets, self.random = found, random
+        secrets = keys.find(random)
+        if any((label == MASTER_SECRET) != is_13 for label in secrets):
+            self._secrets, self.random = secrets, random
 
     def _follow_session(self, greeting: Greeting) -> None:
-        """TLS 1.2: ask for the secret of the session that is resumed, and remember this one."""
+        """TLS 1.2: look up the secret of a resumed session; store this connection's session."""
         hello, server, sessions = greeting.hello, greeting.server, self._sessions
         assert hello is not None and server is not None, "the hellos are there"
         random: bytes | None = self.random
@@ -69,7 +69,7 @@ class KeyRing:
                 sessions.remember(name, random or hello.random)
 
     def unlock(self, side: Direction, greeting: Greeting) -> str:
-        """Give a direction its first key; says why it has none, PARTLY if only the other has."""
+        """Set a direction's first key; returns why it has none (PARTLY: only the other has one)."""
         missing = self.missing(greeting)
         if missing:
             return missing

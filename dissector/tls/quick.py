@@ -1,4 +1,4 @@
-"""The short way of most ranges: records of application data in a row, each opened at once."""
+"""The fast path of most ranges: consecutive application data records, each decrypted at once."""
 
 import struct
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ _DATA_KIND: Final = records.APPLICATION_DATA << 8 | records.MAJOR  # with the ve
 def read_quickly(
     side: Direction, is_13: bool, view: memoryview, piece: StreamRange, sink: PlainSink
 ) -> int:
-    """Take what nearly all ranges are: records of application data that open at once, and
-    the beginning of the next one; gives how many bytes it took, from the front.
+    """Decrypt the application data records at a range's front, and buffer the start of the next;
+    returns how many bytes were handled.
 
     Args:
-        view: the range; piece: it.
+        view: the bytes of the range `piece`.
     """
     stream = side.stream
     if side.opener is None or not side.is_proved or side.is_special:
@@ -50,8 +50,8 @@ def read_quickly(
 
 
 def opened(side: Direction, is_13: bool, data: bytes) -> tuple[list[Any], list[int]]:
-    """What the records of application data hold that stand in a row, whole, at the front of some
-    bytes, up to one that does not open at once; and where each of them ends. They count as read."""
+    """Decrypt the whole application data records at the front of some bytes, up to the first that
+    fails; returns their contents and their ends, and advances the direction's counters."""
     opener = side.opener
     assert opener is not None, "it opens records"
     ends: list[int] = []
@@ -69,7 +69,7 @@ def opened(side: Direction, is_13: bool, data: bytes) -> tuple[list[Any], list[i
     contents = opener.open_row(side.sequence, headers, bodies)
     if is_13:
         kept = [content[:-1] for content in contents if content[-1:] == _APPLICATION_DATA]
-        if len(kept) < len(contents):  # only those before the first of another type
+        if len(kept) < len(contents):  # keep only the records before the first of another type
             is_kept = [content[-1:] == _APPLICATION_DATA for content in contents]
             kept = kept[: is_kept.index(False)]
         contents = kept
@@ -84,10 +84,10 @@ def opened(side: Direction, is_13: bool, data: bytes) -> tuple[list[Any], list[i
 
 
 def keep_begun(side: Direction, data: bytes, start: int, pieces: Sequence[StreamRange]) -> bool:
-    """Hold bytes at a range's end if they are the beginning of a record of application data.
+    """Buffer bytes at a range's end if an application data record begins there; returns whether.
 
     Args:
-        start: of the bytes in the stream. pieces: that brought them.
+        start: the stream offset of the bytes. pieces: the ranges that brought them.
     """
     if len(data) <= records.HEADER_BYTES:
         return False
@@ -95,7 +95,7 @@ def keep_begun(side: Direction, data: bytes, start: int, pieces: Sequence[Stream
     if kind != _DATA_KIND or body > records.MAX_BODY_BYTES:
         return False
     if len(data) >= records.HEADER_BYTES + body:
-        return False  # it did not open
+        return False  # a whole record: it was not decrypted
     stream = side.stream
     stream.data = bytearray(data)
     stream.start, stream.pieces = start, list(pieces)
@@ -111,15 +111,16 @@ def _put(
     pieces: list[StreamRange],
     sink: PlainSink,
 ) -> int:
-    """Put out what the records in a row hold; gives where the first one begins that is left.
+    """Emit the contents of the records at the front; returns how many bytes they take.
 
     Args:
-        start: of the bytes in the stream. pieces: that brought them; several: of one record.
+        start: the stream offset of the bytes. pieces: the ranges that brought them; several only
+            for a single record.
     """
     contents, ends = opened(side, is_13, data)
     if not contents:
         return 0
-    # Plain bytes of one packet are one range, whatever records they came in.
+    # Plain bytes of one packet are one range, also of several records.
     joined = contents[0] if len(contents) == 1 else b"".join(contents)
     plain, at = len(joined), ends[-1]
     if plain:
@@ -129,7 +130,7 @@ def _put(
 
 
 def _spans(side: Direction, pieces: list[StreamRange], start: int, end: int, plain: int) -> Any:
-    """Which piece carried which plain bytes of the records between two places of the stream."""
+    """The share of each piece in the plain bytes of the records between two stream offsets."""
     if len(pieces) > 1:
         assert side.opener is not None, "it opens records"
         return records.shares(pieces, start, end, records.HEADER_BYTES + side.opener.lead, plain)

@@ -1,8 +1,8 @@
-"""Records of one direction: where they begin and end, and which packets brought them.
+"""Records of one direction: their boundaries, and the packets that brought them.
 
-A direction's bytes come in pieces, in order, with holes between them. `RecordStream` holds those
-that no whole record lies in yet; behind a hole whose end is no boundary that is known it finds
-places where a record may begin.
+A direction's bytes arrive in pieces, in order, with holes between them. `RecordStream` buffers the
+bytes of an incomplete record; behind a hole whose end is no known boundary it finds the offsets at
+which a record may begin.
 """
 
 from typing import Any, Final, NamedTuple, Protocol
@@ -22,7 +22,7 @@ _VERSION: Final = b"\x03\x03"  # of all encrypted records that are read
 
 
 class StreamRange(NamedTuple):
-    """Bytes start to end of a stream, as a range brought them; flags: of the range."""
+    """Bytes start to end of a stream, with packet, time and flags of their range."""
 
     start: int
     end: int
@@ -32,7 +32,7 @@ class StreamRange(NamedTuple):
 
 
 class PlainSpan(NamedTuple):
-    """Plain bytes of a record that one piece carried: how many, and what their range says."""
+    """Plain bytes of a record that one piece carried: their number, packet, time and flags."""
 
     size: int
     packet: int
@@ -41,25 +41,25 @@ class PlainSpan(NamedTuple):
 
 
 class PlainSink(Protocol):
-    """Who takes what comes out. may_wait: a key that is not there may still come."""
+    """Receives the output of a connection. may_wait: a missing key may still arrive."""
 
     @property
     def may_wait(self) -> bool: ...
 
     def data(self, endpoint_index: int, offset: int, content: Any, spans: Any) -> None:
-        """Plain bytes of one record. spans: as PlainSpan has them."""
+        """Emit the plain bytes of one record. spans: PlainSpan tuples."""
 
     def gap(
         self, endpoint_index: int, kind: int, offset: int, size: int, piece: StreamRange
     ) -> None:
-        """Plain bytes that are not there."""
+        """Emit missing plain bytes."""
 
     def note(self, code: str, endpoint_index: int, piece: StreamRange, **numbers: int) -> None:
-        """A notice."""
+        """Emit a notice."""
 
 
 def body_bytes(header: memoryview) -> int:
-    """The length that a record's header says, -1 if it is none."""
+    """The body length in a record's header, -1 if it is no header."""
     if not CHANGE_CIPHER_SPEC <= header[0] <= _HEARTBEAT or header[1] != MAJOR or header[2] > 4:
         return -1
     size = header[3] << 8 | header[4]
@@ -69,13 +69,14 @@ def body_bytes(header: memoryview) -> int:
 def shares(
     pieces: list[StreamRange], start: int, end: int, lead: int, size: int
 ) -> list[PlainSpan]:
-    """Which piece carried which of a record's plain bytes.
+    """The share of each piece in a record's plain bytes.
 
-    Byte for byte, as these ciphers keep places; but the first byte counts with the record's header,
-    the last one with its end, so that a record leads to all of its packets.
+    These ciphers keep byte positions, so shares are exact; but the piece with the record's header
+    has at least the first byte, and the piece with its end the last one: a record names all of its
+    packets.
 
     Args:
-        pieces: that have bytes of the record, in order. start, end: of the record in the stream.
+        pieces: with bytes of the record, in order. start, end: stream offsets of the record.
         lead: its bytes before the first plain one. size: plain bytes, at least 1.
     """
     count = min(len(pieces), size)
@@ -97,10 +98,10 @@ def shares(
 
 
 class RecordStream:
-    """What of a direction's bytes is in no whole record yet.
+    """The bytes of a direction that are in no whole record yet.
 
-    data: from stream offset start on; pieces: that brought them.
-    needed: so many of them must be there before the next record is whole.
+    data: from stream offset start on; pieces: the ranges that brought them.
+    needed: the length of data at which the next record is whole.
     """
 
     def __init__(self) -> None:
@@ -117,7 +118,7 @@ class RecordStream:
         return self.start + len(self.data)
 
     def add(self, piece: StreamRange, view: memoryview) -> None:
-        """Take a piece that follows the last one."""
+        """Append a piece that follows the last one."""
         if not self.data:
             self.start = piece.start
             self.pieces = []
@@ -125,20 +126,20 @@ class RecordStream:
         self.pieces.append(piece)
 
     def keep(self, data: memoryview, start: int, pieces: list[StreamRange]) -> None:
-        """Hold these bytes alone, which begin at a stream offset."""
+        """Replace the buffer by these bytes, which begin at a stream offset."""
         self.data = bytearray(data)
         self.start = start
         self.pieces = [piece for piece in pieces if piece.end > start] if data else []
 
     def begin_search(self, offset: int) -> None:
-        """Nothing is known of boundaries from a stream offset on; what was held is dropped."""
+        """Drop the buffer; search for record boundaries from a stream offset on."""
         self.data, self.pieces = bytearray(), []
         self.start = self._searched = offset
         self._candidates = []
         self.needed = HEADER_BYTES
 
     def candidates(self, least: int) -> list[int]:
-        """Places not given before where a whole record may lie, as offsets in data.
+        """Offsets in data at which a whole record may begin, without those returned before.
 
         Args:
             least: the shortest body of a record.
@@ -151,7 +152,7 @@ class RecordStream:
             if CHANGE_CIPHER_SPEC < kind <= _HEARTBEAT and least <= size <= MAX_BODY_BYTES:
                 self._candidates.append(start + at - 1)
             at = data.find(_VERSION, at + 1)
-        # A header that is not all there is looked for once more.
+        # An incomplete header is searched again.
         self._searched = max(self._searched, self.end - HEADER_BYTES + 2)
         self._candidates = self._candidates[-limits.MAX_TLS_PLACES :]
         whole: list[int] = []
@@ -164,7 +165,7 @@ class RecordStream:
         return [offset - start for offset in whole]
 
     def forget_searched(self) -> None:
-        """Let go of the bytes before all places that are still open."""
+        """Drop the bytes before the first candidate that is not whole yet."""
         keep_from = min([*self._candidates, self._searched - 1, self.end])
         if keep_from > self.start:
             del self.data[: keep_from - self.start]

@@ -1,8 +1,8 @@
-"""The room between streams and protocols: TLS ranges in, plain ranges in their place.
+"""The stage between streams and protocols: replace TLS ranges by their plain ranges.
 
-Ranges of other connections go by untouched, and a block without TLS is not even copied. A TLS
-connection's ranges are kept until its first record was opened; if none will be, they go on as they
-were, and the protocols count them. What it says of itself is kept until its row is made.
+Other connections pass unchanged, and a block without TLS is not copied. The ranges of a TLS
+connection are kept until its first record is decrypted; if none can be, they pass unchanged, and
+the protocols count them. The connection's facts are kept until its table row is written.
 """
 
 from collections import deque
@@ -40,11 +40,11 @@ _NO_CONNECTION: Final = np.empty(0, np.int64)
 
 
 class _Followed:
-    """A connection on its way.
+    """A connection that is followed.
 
-    ranges: rows that wait for the verdict; held: bytes that they take. since: when it began to wait
-    for a key.
-    heads: of each direction the first bytes, until they are judged; None afterwards.
+    ranges: rows that wait for the verdict; held: their charged bytes. since: capture time at which
+    it began to wait for a key.
+    heads: the first bytes of each direction until a proxy's header is ruled out; None afterwards.
     """
 
     def __init__(self, connection: TlsConnection) -> None:
@@ -56,11 +56,11 @@ class _Followed:
 
 
 class TlsRoom:
-    """Where TLS ends.
+    """Decrypts the TLS connections of a capture.
 
-    keys: the secrets; None: there is no key log, connections only tell what is plain of them.
-    may_wait: further ones may come, so that connections wait for theirs.
-    followed: how many connections it may follow at once; beside that they go by.
+    keys: the secrets; None: there is no key log, only the handshakes are read.
+    may_wait: the key log may grow, so that connections wait for their keys.
+    followed: the most connections at once; further ones pass unchanged.
     """
 
     def __init__(
@@ -79,9 +79,9 @@ class TlsRoom:
         self._randoms: deque[tuple[bytes, bytes]] = deque(maxlen=limits.MAX_USED_KEYS)
         self._has_own_keys = False
         self._notices: list[list[int]] = []
-        # Of the block that is handled: plain bytes as (place in it, endpoint index, offset, bytes,
-        # where they lie, packet, time, flags); other rows, their places, and how many of both came
-        # before each; all bytes.
+        # Output of the current block: plain ranges as (row in the block, endpoint index, offset,
+        # size, offset in the chunks, packet, time, flags); other rows, their rows in the block, and
+        # the number of output rows before each; all bytes.
         self._plain: list[Sequence[int]] = []
         self._rows: list[list[int]] = []
         self._places: list[int] = []
@@ -91,10 +91,10 @@ class TlsRoom:
         self._row: list[int] = []
         self._place = 0
 
-    # -- for whoever makes rows of connections
+    # -- facts and notices
 
     def facts(self, connection: int) -> TlsFacts | None:
-        """What is known of a connection, None if it is no TLS that began in the capture."""
+        """The facts of a connection, None if it is no TLS that began in the capture."""
         followed = self._followed.get(connection)
         if followed is not None:
             followed.connection.tell()
@@ -102,11 +102,11 @@ class TlsRoom:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is known of any connection."""
+        """Whether there are no facts of any connection."""
         return not self._facts
 
     def forget(self, connections: Iterable[int]) -> None:
-        """Their rows are made."""
+        """Drop the facts of connections whose rows are written."""
         for connection in connections:
             self._facts.pop(connection, None)
 
@@ -117,9 +117,9 @@ class TlsRoom:
         return np.array(rows, np.int64).reshape(-1, len(_NOTICE_COLUMNS))
 
     def add_keys(self, text: bytes) -> list[int]:
-        """Take a key log that stands in the capture; gives numbers of lines that are broken."""
+        """Add a key log that the capture contains; returns the numbers of malformed lines."""
         if not self._has_own_keys:
-            # What was given is shared, and grows for nobody else.
+            # The given key log is shared with other captures: add to a copy.
             self.keys = KeyLog() if self.keys is None else self.keys.widened()
             self._has_own_keys = True
             for followed in self._followed.values():
@@ -135,7 +135,7 @@ class TlsRoom:
         return [line for own, random in self._randoms for line in keys.lines_of(own, random)]
 
     def last_notices(self) -> list[Notice]:
-        """What is to say of the capture as a whole."""
+        """The notices about the capture as a whole."""
         notices: list[Notice] = []
         if self._passed_by:
             notices.append(notice_of("tls_connections_limit", value=self._passed_by))
@@ -148,7 +148,7 @@ class TlsRoom:
     def advance(
         self, ranges: RangeColumns, rows: int, sources: Sources
     ) -> tuple[RangeColumns, int, Sources]:
-        """Take a block of ranges; give what takes its place, with the bytes of both in sources."""
+        """Replace the TLS ranges of a block; returns the new block, its rows and its sources."""
         chosen = self._chosen(ranges, rows, sources)
         if chosen is None or not chosen.any():
             return ranges, rows, sources
@@ -185,16 +185,16 @@ class TlsRoom:
 
     @staticmethod
     def _cut(row: list[int], size: int) -> None:
-        """Take bytes from a range's front."""
+        """Cut bytes off a range's front."""
         row[_AT["stream_offset"]] += size
         row[_AT["length"]] -= size
         row[_AT["offset"]] += size
         row[_AT["flags"]] &= ~columns.STARTS_PACKET
 
     def _read_runs(self, rows: Int64Array, places: Int64Array, views: list[memoryview]) -> Any:
-        """Read together what a direction of an open connection has in a block, up to whatever is no
-        data of its connection; gives for each row the stream offset up to which its direction's
-        bytes are done, -1 where nothing is."""
+        """Read the ranges of each direction of an open connection together, up to the connection's
+        first range that is no data; returns for each row the stream offset up to which the
+        direction's bytes are handled, -1 for none."""
         number, endpoint_index, kind, start, size, _, _, packet, ts_ns, flags = rows[:10]
         done_to = np.full(rows.shape[1], -1, np.int64)
         key = number * 2 + endpoint_index
@@ -232,7 +232,7 @@ class TlsRoom:
         return done_to
 
     def _chosen(self, ranges: RangeColumns, rows: int, sources: Sources) -> Any:
-        """Which rows are of connections that are, or may be, TLS; None: none."""
+        """A mask of the rows of connections that are, or may be, TLS; None: there are none."""
         first = np.flatnonzero((ranges.stream_offset[:rows] == 0) & (ranges.length[:rows] > 0))
         connections = ranges.connection[:rows]
         fresh: list[int] = []
@@ -249,7 +249,8 @@ class TlsRoom:
         if new:
             self._begin(new)
         if self._numbers is None:
-            # Once a block: with ten thousand connections each begin and end would cost them all.
+            # Built once per block: with ten thousand connections one build per begin and end costs
+            # too much.
             self._numbers = np.array(list(self._followed), np.int64)
         if not len(self._numbers):
             return None
@@ -270,7 +271,7 @@ class TlsRoom:
         self._numbers = None
 
     def _take(self, row: list[int], views: list[memoryview]) -> None:
-        """Take a range of a connection that is followed, or was until this block."""
+        """Handle a range of a connection that is followed, or was until this block."""
         number, kind = row[_AT["connection"]], row[_AT["kind"]]
         followed = self._followed.get(number)
         view = memoryview(b"")
@@ -319,7 +320,7 @@ class TlsRoom:
     def _head(
         self, followed: _Followed, endpoint_index: int, piece: StreamRange, view: memoryview
     ) -> None:
-        """Judge the first bytes of a direction: a proxy's header may stand there."""
+        """Check the first bytes of a direction: skip a proxy's header, stop if it is not TLS."""
         head = (followed.heads[endpoint_index] or b"") + bytes(view)
         connection = followed.connection
         judged = look(head[: limits.MAX_TLS_HEAD_BYTES], True)
@@ -339,14 +340,14 @@ class TlsRoom:
             connection.add(endpoint_index, piece._replace(start=size), memoryview(head)[size:])
 
     def _hold(self, followed: _Followed, row: list[int], view: memoryview) -> None:
-        """Keep a range until it is known what becomes of it."""
+        """Keep a range until the verdict."""
         followed.ranges.append((row, bytes(view)))
         size = len(view) + limits.TLS_RANGE_CHARGE_BYTES
         followed.held += size
         self._held += size
 
     def _bound(self, followed: _Followed, row: list[int]) -> None:
-        """End a wait that holds too much, or takes too long."""
+        """Close a connection that holds too many bytes, or waits too long."""
         connection = followed.connection
         if connection.is_waiting and followed.since is None:
             followed.since = row[_AT["ts_ns"]]
@@ -359,7 +360,7 @@ class TlsRoom:
             connection.close()
 
     def _settle(self, number: int, followed: _Followed, row: list[int], kind: int) -> None:
-        """Do what a verdict asks for."""
+        """Apply a verdict: emit or drop the kept ranges, store the facts."""
         connection = followed.connection
         if connection.verdict is None:
             return
@@ -387,10 +388,10 @@ class TlsRoom:
             if connection.verdict:
                 self._facts[number] = connection.facts
 
-    # -- what comes out of a connection (PlainSink)
+    # -- output of a connection (PlainSink)
 
     def data(self, endpoint_index: int, offset: int, content: Any, spans: list[PlainSpan]) -> None:
-        """Plain bytes of a record."""
+        """Emit the plain bytes of a record."""
         at = self._size
         for size, packet, ts_ns, flags in spans:
             self._plain.append(
@@ -402,7 +403,7 @@ class TlsRoom:
         self._size += len(content)
 
     def rows(self, endpoint_index: int, offset: int, content: bytes, rows: Int64Array) -> None:
-        """Plain bytes of many records (RunSink)."""
+        """Emit the plain bytes of many records (RunSink)."""
         place, begin, size, packet, ts_ns, flags = rows
         side = np.full(len(place), endpoint_index)
         put = [place, side, offset + begin, size, self._size + begin, packet, ts_ns, flags]
@@ -413,13 +414,13 @@ class TlsRoom:
     def gap(
         self, endpoint_index: int, kind: int, offset: int, size: int, piece: StreamRange
     ) -> None:
-        """Plain bytes that are missing."""
+        """Emit missing plain bytes."""
         row, goes_on = [*self._row], piece.flags & columns.GOES_ON
         row[1:10] = [endpoint_index, kind, offset, size, 0, 0, piece.packet, piece.ts_ns, goes_on]
         self._put(row)
 
     def note(self, code: str, endpoint_index: int, piece: StreamRange, **numbers: int) -> None:
-        """A notice of a side."""
+        """Emit a notice about a direction."""
         fields = {
             "kind": NOTICE_NUMBER[code],
             "ts_ns": piece.ts_ns,
@@ -438,7 +439,7 @@ class TlsRoom:
         self._places.append(self._place)
 
     def _put_back(self, row: list[int], data: bytes) -> None:
-        """Let a range go on as it was."""
+        """Emit a range unchanged."""
         row = [*row]
         row[_AT["release_packet"]] = self._row[_AT["release_packet"]]
         if row[_AT["kind"]] == RangeKind.DATA:
@@ -450,13 +451,13 @@ class TlsRoom:
     def _joined(
         self, ranges: RangeColumns, sources: Sources, is_kept: Any
     ) -> tuple[RangeColumns, int, Sources]:
-        """The block with what took the place of some rows."""
+        """The block with its TLS rows replaced by the output rows."""
         kept = np.flatnonzero(is_kept)
         plain = np.frombuffer(bytearray().join(self._chunks) or bytearray(1), np.uint8)
         put, places = self._put_rows(ranges)
         matrix = ranges.matrix[:, kept]
         if (matrix[_AT["source"]] == RangeSource.SIDE).any():
-            # Packets that were put together from fragments: both lie in one array.
+            # The side buffer has reassembled packets: append the plain bytes to it.
             is_data = put[_AT["kind"]] == RangeKind.DATA
             put[_AT["offset"], is_data] += len(sources[RangeSource.SIDE])
             plain = np.concatenate((sources[RangeSource.SIDE], plain))
@@ -467,7 +468,7 @@ class TlsRoom:
         return RangeColumns(joined), joined.shape[1], (sources[0], sources[1], plain)
 
     def _put_rows(self, ranges: RangeColumns) -> tuple[Int64Array, Int64Array]:
-        """What connections put out: int64[columns, rows] and the places of rows, in order."""
+        """The output rows in order: int64[columns, rows], and their rows in the block."""
         count = len(self._plain) + len(self._rows)
         put, places = np.empty((len(_COLUMNS), count), np.int64), np.empty(count, np.int64)
         is_plain = np.ones(count, bool)

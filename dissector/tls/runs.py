@@ -1,4 +1,4 @@
-"""Many ranges of one direction at once: records are opened in a row, then placed by arrays."""
+"""Many ranges of one direction at once: decrypt their records in a row, split them with arrays."""
 
 from typing import Any, Final, Protocol
 
@@ -10,17 +10,17 @@ from dissector.tls import quick, records
 from dissector.tls.direction import Direction
 from dissector.tls.records import StreamRange
 
-LEAST_RANGES: Final = 8  # fewer are taken one by one: arrays cost more than they save
+LEAST_RANGES: Final = 8  # fewer are read one by one: arrays cost more than they save
 
 
 class RunSink(Protocol):
-    """Who takes what comes out."""
+    """Receives the plain ranges of a run."""
 
     def rows(self, endpoint_index: int, offset: int, content: bytes, rows: Int64Array) -> None:
-        """Plain bytes, from an offset of the plain stream on, and the ranges of them.
+        """Emit plain bytes, from an offset of the plain stream on, as several ranges.
 
         Args:
-            rows: int64[6, ranges]: place in the block, beginning and size in content, packet, time,
+            rows: int64[6, ranges]: row in the block, start and size in content, packet, time,
                 flags.
         """
 
@@ -28,12 +28,12 @@ class RunSink(Protocol):
 def read_run(
     side: Direction, is_13: bool, run: Int64Array, views: list[memoryview], sink: RunSink
 ) -> int:
-    """Take records of application data from the front of ranges that follow each other, and the
-    beginning of the next one; gives the stream offset up to which it took them.
+    """Decrypt the application data records at the front of consecutive ranges, and buffer the start
+    of the next one; returns the stream offset up to which bytes were handled.
 
     Args:
-        run: int64[6, ranges]: what StreamRange has, and their places in the block.
-        views: what the ranges hold.
+        run: int64[6, ranges]: the fields of StreamRange, and the ranges' rows in the block.
+        views: the bytes of the ranges.
     """
     stream, begin = side.stream, int(run[0, 0])
     if side.opener is None or not side.is_proved or side.is_special:
@@ -44,9 +44,9 @@ def read_run(
     if not contents:
         return begin
     if stream.data:
-        held = np.zeros((len(run), len(stream.pieces)), np.int64)  # no record ends in these
-        held[:-1] = np.array(stream.pieces, np.int64).T
-        run = np.concatenate((held, run), axis=1)
+        buffered = np.zeros((len(run), len(stream.pieces)), np.int64)  # no record ends in these
+        buffered[:-1] = np.array(stream.pieces, np.int64).T
+        run = np.concatenate((buffered, run), axis=1)
         stream.data = bytearray()
     joined = b"".join(contents)
     if joined:
@@ -64,12 +64,12 @@ def read_run(
 def _rows(
     run: Int64Array, start: int, record_ends: Int64Array, sizes: Int64Array, lead: int
 ) -> Int64Array:
-    """Ranges of the plain bytes of records: what one packet carried, as `records.shares` has it,
-    of records that end in the same one.
+    """The ranges of the records' plain bytes: one per packet (see `records.shares`), of records
+    that end in the same range.
 
     Args:
-        start: of the first record in the stream. sizes: their plain bytes. lead: bytes of a record
-            before them.
+        start: the first record's stream offset. sizes: plain bytes of each record. lead: bytes of a
+            record before its plain bytes.
     """
     starts, ends, packets, times, flags, places = run
     record_starts = np.concatenate(([start], record_ends[:-1]))
@@ -77,7 +77,7 @@ def _rows(
     plain_starts = plain_ends - sizes
     first = np.searchsorted(ends, record_starts, "right")
     last = np.searchsorted(ends, record_ends - 1, "right")
-    # Where each range ends but the last one, in plain bytes.
+    # The end of each range except the last one, in plain bytes.
     number = np.arange(last[-1])
     border = ends[number]
     record = np.searchsorted(record_ends, border)

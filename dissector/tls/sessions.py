@@ -1,7 +1,7 @@
-"""Sessions of TLS 1.2 that may be resumed: some clients write a secret into the key log but once.
+"""Sessions of TLS 1.2 that may be resumed: some clients log a session's secret only once.
 
-A resumed connection has the master secret of the one whose ticket, or session id, it names. Both
-stand in clear in the handshake, so the key log is asked for the random of that first connection.
+A resumed connection has the master secret of the connection whose ticket, or session id, it names.
+Both are unencrypted in the handshake, so the secret is looked up by that connection's random.
 """
 
 import hashlib
@@ -11,13 +11,13 @@ from dissector import limits
 
 
 class Sessions:
-    """By ticket or session id the client's random under which the key log has the master secret."""
+    """The client random under which the key log has the master secret, by ticket or session id."""
 
     def __init__(self) -> None:
         self._randoms: OrderedDict[bytes, bytes] = OrderedDict()
 
     def remember(self, name: bytes, random: bytes) -> None:
-        """A server gave a session its name; the name that came first is forgotten first."""
+        """Store the random of a ticket or session id; over the limit the oldest name is dropped."""
         key = _key(name)
         self._randoms[key] = random
         self._randoms.move_to_end(key)
@@ -25,9 +25,9 @@ class Sessions:
             self._randoms.popitem(last=False)
 
     def random_of(self, name: bytes) -> bytes | None:
-        """The random of a name, None if it was not given in this capture."""
+        """The random of a ticket or session id, None if this capture does not have it."""
         return self._randoms.get(_key(name)) if name else None
 
 
 def _key(name: bytes) -> bytes:
-    return hashlib.sha256(name).digest()  # tickets hold all of a client's certificate
+    return hashlib.sha256(name).digest()  # a ticket may contain the client's whole certificate

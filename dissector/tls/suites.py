@@ -1,4 +1,4 @@
-"""Names of TLS: versions, ciphers and alerts, and which ciphers are read."""
+"""Names of TLS versions, ciphers and alerts, and the supported ciphers."""
 
 from typing import Final, NamedTuple
 
@@ -16,9 +16,9 @@ CBC: Final = "cbc"
 class Suite(NamedTuple):
     """A cipher suite.
 
-    name: as IANA has it.
-    mode: how records are encrypted; empty: not read.
-    key_bytes, iv_bytes: of a direction in TLS 1.2.
+    name: IANA's.
+    mode: how records are encrypted; empty: not supported.
+    key_bytes, iv_bytes: of one direction in TLS 1.2.
     digest: of the key schedule.
     tag_bytes: behind each record.
     mac: hash of the MAC of CBC.
@@ -34,7 +34,7 @@ class Suite(NamedTuple):
 
 
 def _aead(name: str, tag_bytes: int) -> Suite:
-    """A suite with its numbers, which its name says."""
+    """A suite with the numbers that its name implies."""
     digest = "sha384" if name.endswith("SHA384") else "sha256"
     if "CHACHA20" in name:
         return Suite(name, CHACHA, 32, 12, digest)
@@ -58,7 +58,7 @@ CLOSE_NOTIFY: Final = 0
 
 
 def suite_of(number: int) -> Suite:
-    """What is known of a cipher suite; its number in the place of a name that is not known."""
+    """A cipher suite by number; the name of an unknown one is its number."""
     known = SUITES.get(number)
     return Suite(f"0x{number:04x}") if known is None else known
 

@@ -1,23 +1,23 @@
--- What the next increment of a group must know of this one: next_<table> for each table of before.sql
--- and for carried_frames and so on. Inputs: all facts; placed, and going_on: connections that go on.
+-- The state that the next increment of a group needs: next_<table> for each table of before.sql and for
+-- carried_frames and so on. Inputs: all facts; placed, and going_on: connections that continue.
 
-CREATE TEMP TABLE going AS
+CREATE TEMP TABLE continuing_connections AS
 SELECT k.c FROM numbered_connections AS k JOIN main.placed AS p ON p.chain = k.connection_id
 JOIN main.going_on AS g ON g.capture = p.capture AND g.connection_id = p.connection_id;
 
--- waiting: requests without an answer; the oldest are given up where there are too many.
-CREATE TEMP TABLE waiting AS
+-- pending_requests: requests without an answer; beyond {carried} per connection the oldest are given up.
+CREATE TEMP TABLE pending_requests AS
 SELECT c, asked, ask AS n, row_number() OVER (ORDER BY ask DESC) > {carried} AS is_given_up
-FROM pairs SEMI JOIN going USING (c) WHERE ask IS NOT NULL AND answer IS NULL;
+FROM pairs SEMI JOIN continuing_connections USING (c) WHERE ask IS NOT NULL AND answer IS NULL;
 
--- pending_acks: acks that the broker may refuse yet, or whose transaction has not ended.
+-- pending_acks: acks that the broker may still refuse, or whose transaction has not ended.
 CREATE TEMP TABLE pending_acks AS
-SELECT c, n FROM waiting WHERE asked = 'ACK' AND NOT is_given_up
+SELECT c, n FROM pending_requests WHERE asked = 'ACK' AND NOT is_given_up
 UNION SELECT c, n FROM ack_fates WHERE fate IS DISTINCT FROM 'ack_refused' AND ended_n IS NULL;
 
--- open_deliveries: those of which later frames tell more.
+-- open_deliveries: deliveries whose row later frames may change.
 CREATE TEMP TABLE open_deliveries AS
-SELECT c, n FROM received SEMI JOIN going USING (c) JOIN delivery_ends USING (c, n)
+SELECT c, n FROM received SEMI JOIN continuing_connections USING (c) JOIN delivery_ends USING (c, n)
 WHERE NOT is_past AND end_n IS NULL
 UNION
 SELECT e.c, e.n FROM delivery_ends AS e JOIN received AS d USING (c, n)
@@ -33,19 +33,19 @@ JOIN pending_acks AS a ON a.c = p.said_c AND a.n = p.said_n
 JOIN delivery_ends AS e ON e.c = p.c AND e.n = p.n
 WHERE NOT d.is_past AND e.outcome = 'acked';
 
--- open_rows: frames whose exchange or delivery is not told yet; an answer waits 200 ms for its request.
+-- open_rows: frames whose exchange or delivery is not written yet; an answer waits 200 ms for its request.
 CREATE TEMP TABLE open_rows AS
 SELECT n FROM open_deliveries
 UNION ALL
-SELECT n FROM waiting WHERE NOT is_given_up
+SELECT n FROM pending_requests WHERE NOT is_given_up
 UNION ALL
-SELECT p.answer FROM pairs AS p SEMI JOIN going USING (c)
+SELECT p.answer FROM pairs AS p SEMI JOIN continuing_connections USING (c)
 JOIN numbered_frames AS r ON r.c = p.c AND r.n = p.answer
 WHERE p.ask IS NULL
   AND r.last_ts_ns + 200000000 >= (SELECT max(last_ts_ns) FROM numbered_frames);
 
--- kept_acks: what was said of open deliveries. kept_frames: all that counts still.
-CREATE TEMP TABLE kept_acks AS
+-- carried_ack_frames: acks of open deliveries. needed_frames: all frames that the next increment needs.
+CREATE TEMP TABLE carried_ack_frames AS
 SELECT a.c, a.n FROM all_ack_ids AS a JOIN received AS d ON d.g = a.g AND d.ledger = a.ledger
   AND d.entry = a.entry SEMI JOIN open_deliveries AS o ON o.c = d.c AND o.n = d.n
 WHERE a.n > d.n
@@ -54,31 +54,32 @@ SELECT end_c, end_n FROM acked_ends SEMI JOIN open_deliveries USING (c, n)
 UNION
 SELECT said_c, said_n FROM claims SEMI JOIN open_deliveries USING (c, n)
 UNION
--- Where the first of these is refused the next one counts.
+-- If the broker refuses the first one, the next one counts.
 SELECT a.c, a.n FROM cumulative_ids AS a JOIN pending_acks AS p ON p.c = a.c AND p.n = a.n
 SEMI JOIN (FROM received SEMI JOIN open_deliveries USING (c, n)) AS d
   ON d.c = a.c AND d.consumer_id = a.consumer_id AND d.x = a.x AND d.n < a.n
 UNION
 SELECT f.c, f.said_n FROM first_reaches AS f SEMI JOIN open_deliveries AS d ON d.c = f.c AND d.n = f.n;
 
-CREATE TEMP TABLE kept_frames AS
-WITH asked AS (
-  SELECT n FROM kept_acks
+CREATE TEMP TABLE needed_frames AS
+WITH needed_requests AS (
+  SELECT n FROM carried_ack_frames
   UNION
   SELECT q.n FROM numbered_frames AS q SEMI JOIN (
-    SELECT a.txn_most_bits, a.txn_least_bits FROM all_ack_ids AS a SEMI JOIN kept_acks USING (c, n)
+    SELECT a.txn_most_bits, a.txn_least_bits FROM all_ack_ids AS a SEMI JOIN carried_ack_frames USING (c, n)
     UNION SELECT f.txn_most_bits, f.txn_least_bits FROM numbered_frames AS f
-      SEMI JOIN kept_acks USING (c, n)
+      SEMI JOIN carried_ack_frames USING (c, n)
   ) AS x ON x.txn_most_bits = q.txn_most_bits AND x.txn_least_bits = q.txn_least_bits
   WHERE q.command IN ('END_TXN', 'END_TXN_ON_SUBSCRIPTION')
   UNION
   SELECT n FROM numbered_frames WHERE command = 'SEEK'
 )
 SELECT n FROM open_rows
-UNION SELECT n FROM asked
-UNION SELECT p.answer FROM pairs AS p SEMI JOIN asked ON asked.n = p.ask WHERE p.answer IS NOT NULL
+UNION SELECT n FROM needed_requests
+UNION SELECT p.answer FROM pairs AS p SEMI JOIN needed_requests AS q ON q.n = p.ask
+  WHERE p.answer IS NOT NULL
 UNION SELECT n FROM switches
-UNION SELECT max(n) FROM sweeps SEMI JOIN going USING (c) GROUP BY c, consumer_id, x;
+UNION SELECT max(n) FROM sweeps SEMI JOIN continuing_connections USING (c) GROUP BY c, consumer_id, x;
 
 CREATE TEMP VIEW next_before_end AS
 SELECT max(b.increments) + 1 AS increments, greatest(max(b.n), (SELECT max(n) FROM orders)) AS n
@@ -88,7 +89,7 @@ CREATE TEMP VIEW next_before_frames AS
 SELECT k.n, o.n IS NOT NULL AS is_open, e.attempt, e.outstanding_before AS outstanding,
   d.redelivery_cause, d.previous_frame_no AS previous_n, d.previous_connection_id AS previous_chain,
   r.next_n, r.is_replaced
-FROM kept_frames AS k LEFT JOIN open_rows AS o USING (n)
+FROM needed_frames AS k LEFT JOIN open_rows AS o USING (n)
 LEFT JOIN new_exchanges AS e ON e.request_frame_no = k.n
 LEFT JOIN new_deliveries AS d ON d.frame_no = k.n LEFT JOIN received AS r ON r.n = k.n;
 
@@ -111,7 +112,7 @@ FROM numbered_frames AS f JOIN numbered_connections AS k USING (c) WHERE f.comma
 UNION FROM before_producers;
 
 CREATE TEMP VIEW next_before_spots AS
-WITH chosen AS (
+WITH needed_spots AS (
   SELECT 'acks' AS hides, c, max(spot) AS spot FROM hidden_acks GROUP BY c
   UNION SELECT 'acks', c, unnest([max(spot), min(spot)]) FROM hidden_acks
     WHERE direction <> 'to_broker' GROUP BY c
@@ -120,7 +121,7 @@ WITH chosen AS (
     SEMI JOIN open_rows USING (n)
 )
 SELECT DISTINCT h.hides, k.connection_id AS chain, h.direction, h.spot
-FROM hidden AS h SEMI JOIN chosen USING (hides, c, spot) JOIN numbered_connections AS k USING (c);
+FROM hidden AS h SEMI JOIN needed_spots USING (hides, c, spot) JOIN numbered_connections AS k USING (c);
 
 CREATE TEMP VIEW next_before_published AS
 SELECT t.topic, k.connection_id AS chain, p.ledger, p.entry, p.sent_ns, p.n
@@ -142,10 +143,10 @@ JOIN numbered_frames AS f ON f.n = e.request_frame_no JOIN numbered_connections 
 WHERE e.attempt IS NOT NULL;
 
 CREATE TEMP VIEW next_carried_frames AS
-FROM frames SEMI JOIN kept_frames AS k ON k.n = frames.frame_no;
+FROM frames SEMI JOIN needed_frames AS k ON k.n = frames.frame_no;
 
 CREATE TEMP VIEW next_carried_acks AS
-FROM acks SEMI JOIN kept_acks AS k ON k.n = acks.frame_no;
+FROM acks SEMI JOIN carried_ack_frames AS k ON k.n = acks.frame_no;
 
 CREATE TEMP VIEW next_carried_handles AS
 SELECT h.* EXCLUDE (begins, incarnation, topic_before, name_before, subscription_before)
@@ -154,7 +155,7 @@ FROM handles AS h JOIN merged_handles AS m USING (kind, chain, id, incarnation);
 
 CREATE TEMP VIEW next_carried_places AS
 SELECT DISTINCT rank, chain, frame_no, n FROM orders SEMI JOIN (
-  SELECT n FROM kept_frames UNION ALL SELECT previous_n FROM next_before_frames
+  SELECT n FROM needed_frames UNION ALL SELECT previous_n FROM next_before_frames
   UNION ALL SELECT unnest([opened_frame_no, ready_frame_no, closed_frame_no, answer_n])
     FROM handles
 ) USING (n);

@@ -1,9 +1,9 @@
--- new_deliveries: each message that came, how its delivery ended, and why it came again.
+-- new_deliveries: each delivery of a message, how it ended, and why the message was redelivered.
 -- Inputs: acks, producers, consumers.
 
--- numbered_consumers: consumers by connection, id and incarnation. g: the group of identities, what
--- one subscription is; t: the topic; named_n, told_n: the first frames that told it and the
--- subscription of one that was met in use.
+-- numbered_consumers: consumers by connection, id and incarnation. g: the number of the subscription;
+-- t: the number of the topic; topic_n, subscription_n: the first frames with the topic and with the
+-- subscription, of a consumer whose SUBSCRIBE was not captured.
 CREATE TEMP TABLE topics AS
 SELECT row_number() OVER (ORDER BY d, topic) AS t, d, topic FROM (
   SELECT k.d, p.topic FROM producers AS p JOIN numbered_connections AS k USING (capture,
@@ -24,7 +24,7 @@ FROM (
     p.topic, t.t, p.subscription, p.subscription_type, p.name, p.opened_frame_no AS opened_n,
       CASE WHEN p.opened_frame_no <= (SELECT max(n) FROM before_end) THEN p.opened_frame_no
       ELSE o.last_packet END AS opened_packet, p.closed_by, p.refused_code, p.closed_frame_no,
-    m.named_n, m.told_n, lead(p.opened_frame_no) OVER (PARTITION BY k.c, p.consumer_id
+    m.topic_n, m.subscription_n, lead(p.opened_frame_no) OVER (PARTITION BY k.c, p.consumer_id
       ORDER BY p.incarnation) AS reopened_n,
     CASE WHEN b.closed_n IS NOT NULL THEN b.closed_n WHEN p.closed_by = 'broker' THEN p.closed_frame_no WHEN r.outcome = 'ok'
       THEN r.response_frame_no ELSE lead(p.opened_frame_no) OVER (
@@ -38,17 +38,17 @@ FROM (
   LEFT JOIN before_consumers AS b ON b.chain = k.connection_id AND b.consumer_id = p.consumer_id
     AND b.x = p.incarnation
   LEFT JOIN (
-    SELECT c, consumer_id, incarnation AS x, min(n) FILTER (topic IS NOT NULL) AS named_n,
-      min(n) FILTER (subscription IS NOT NULL) AS told_n
+    SELECT c, consumer_id, incarnation AS x, min(n) FILTER (topic IS NOT NULL) AS topic_n,
+      min(n) FILTER (subscription IS NOT NULL) AS subscription_n
     FROM numbered_frames WHERE command IN ('MESSAGE', 'FLOW', 'SUBSCRIBE') GROUP BY ALL
   ) AS m ON p.opened_frame_no IS NULL AND m.c = k.c AND m.consumer_id = p.consumer_id
     AND m.x = p.incarnation
 ) AS s;
 
--- received: the messages that came. previous_n, next_n: the same entry to the same subscription
--- before and after; is_replaced: that one is another message, of a broker that began anew.
+-- received: deliveries. previous_n, next_n: the previous and next delivery of the same entry to the same
+-- subscription; is_replaced: the next one is another message, of a broker that began anew.
 CREATE TEMP TABLE received AS
-WITH m AS (
+WITH message_frames AS (
   SELECT f.c, f.n, f.consumer_id, f.incarnation AS x, s.g, s.t, f.ledger_id AS ledger,
     f.entry_id AS entry, f.last_packet, f.last_ts_ns, f.partition,
     f.message_count AS messages, CASE WHEN f.is_batch THEN f.message_count END AS batch_size,
@@ -68,7 +68,7 @@ WITH m AS (
   JOIN numbered_consumers AS s ON s.c = k.c AND s.consumer_id = b.consumer_id AND s.x = b.x
 )
 SELECT m.*,
-  -- Of a batch that comes again the broker charges the messages that are left.
+  -- The broker charges only the remaining messages of a batch that it redelivers.
   CASE WHEN message_permits IS NOT NULL THEN message_permits
     WHEN len(ack_set) > 0 THEN list_sum(list_transform(ack_set, lambda word, place: bit_count(
     word & CASE WHEN messages - 64 * (place - 1) >= 64 OR messages IS NULL THEN -1
@@ -85,10 +85,10 @@ SELECT m.*,
     ELSE published_ms <> lag(published_ms) OVER same END, false) THEN lag(m.n) OVER same
       END AS previous_n,
   CASE WHEN has_id THEN lag(m.c) OVER same END AS previous_c
-FROM m LEFT JOIN before_frames AS b ON b.n = m.n AND b.is_open
+FROM message_frames AS m LEFT JOIN before_frames AS b ON b.n = m.n AND b.is_open
 WINDOW same AS (PARTITION BY g, ledger, entry ORDER BY m.n);
 
--- ack_fates: acks that do not count: the broker refused them, their transaction was aborted, or has
+-- ack_fates: acks that do not count: the broker refused them, or their transaction was aborted or has
 -- not ended.
 CREATE TEMP TABLE ack_fates AS
 WITH endings AS (
@@ -115,8 +115,8 @@ CROSS JOIN LATERAL (SELECT r.error_code IS NOT NULL
   AND coalesce(r.n < e.ended_n OR f.n > e.ended_n, true) AS is_refused) AS i
 WHERE f.command = 'ACK' AND (r.error_code IS NOT NULL OR f.txn_most_bits IS NOT NULL);
 
--- all_ack_ids: what consumers said of entries. is_only: one that is cumulative, alone in its frame.
--- ack_ids: what counts, or may; that a message was discarded is its client's word, whatever the answer.
+-- all_ack_ids: the entries that consumers acked, nacked or discarded. is_only: the only cumulative id of
+-- its frame. ack_ids: ids that count or may count; a discard counts whatever the broker answers.
 CREATE TEMP TABLE all_ack_ids AS
 SELECT y.fate, y.refused_n, y.ended_n, k.c, a.frame_no AS n, a.consumer_id, a.incarnation AS x, s.g, s.is_shared,
   s.subscription_type, a.action, a.ack_type, a.ledger_id AS ledger, a.entry_id AS entry,
@@ -135,7 +135,7 @@ LEFT JOIN (
 CREATE TEMP VIEW ack_ids AS
 SELECT * FROM all_ack_ids WHERE fate IS DISTINCT FROM 'ack_refused' OR is_discard;
 
--- said_deliveries: an id of a frame with the delivery that it means, in whole or in part.
+-- said_deliveries: each id with the delivery that it names, in whole or in part.
 CREATE TEMP TABLE said_deliveries AS
 SELECT d.c, d.n, a.n AS said_n, a.c AS said_c, a.action, a.is_discard, a.is_part, a.batch_size,
   a.ack_set, a.txn_most_bits, a.txn_least_bits, a.fate, a.refused_n, a.ended_n, a.ack_type
@@ -146,12 +146,12 @@ WHERE d.has_id AND a.n > d.n AND (d.next_n IS NULL OR a.n < d.next_n)
   AND (a.action = 'ack' OR (a.c = d.c AND a.consumer_id = d.consumer_id
     AND (a.action = 'nack' OR a.subscription_type IS NULL OR a.is_shared)));
 
--- named_deliveries: what counts of it, or may.
+-- named_deliveries: the rows of said_deliveries that count or may count.
 CREATE TEMP VIEW named_deliveries AS
 SELECT * FROM said_deliveries WHERE fate IS DISTINCT FROM 'ack_refused' OR is_discard;
 
--- counted_deliveries: of entries without an id of their own, the oldest stands for one more that is
--- acked.
+-- counted_deliveries: deliveries without an id of their own: each further ack of the id is paired with
+-- the oldest delivery that is left.
 CREATE TEMP TABLE counted_deliveries AS
 SELECT d.c, d.n, a.n AS said_n, a.c AS said_c, a.is_discard FROM (
   SELECT *, row_number() OVER (PARTITION BY c, consumer_id, x, ledger, entry ORDER BY n) AS place
@@ -162,8 +162,8 @@ SELECT d.c, d.n, a.n AS said_n, a.c AS said_c, a.is_discard FROM (
 ) AS a ON a.c = d.c AND a.consumer_id = d.consumer_id AND a.x = d.x AND a.ledger = d.ledger
   AND a.entry = d.entry AND a.place = d.place AND a.n > d.n;
 
--- cumulative_ids: cumulative acks. kinds: plain and committed ones count, of these from their ends on;
--- uncommitted ones may; of undone ones each matters for itself.
+-- cumulative_ids: cumulative acks. kind: plain acks count, committed ones count from their commit on,
+-- uncommitted ones may count; of undone ones each matters for itself.
 CREATE TEMP TABLE cumulative_ids AS
 SELECT c, consumer_id, x, ledger, entry, n, is_discard, is_part, txn_most_bits, txn_least_bits, fate,
   refused_n, ended_n, CASE WHEN txn_most_bits IS NULL OR txn_least_bits IS NULL THEN n
@@ -178,8 +178,8 @@ SELECT DISTINCT c, consumer_id, x FROM all_ack_ids WHERE fate IS NOT NULL OR txn
 UNION SELECT d.c, d.consumer_id, d.x FROM said_deliveries AS p JOIN received AS d USING (c, n)
 WHERE p.fate IS NOT NULL OR p.txn_most_bits IS NOT NULL;
 
--- first_reaches: of each kind the first cumulative ack of its consumer that goes as far; kind: also
--- counting, all that are not refused, of each consumer; the others of those that are doubtful.
+-- first_reaches: of each kind the consumer's first cumulative ack that covers the delivery. Kind
+-- `counting`, all acks that are not refused, is of every consumer; the others are of doubtful_consumers.
 CREATE TEMP TABLE first_reaches AS
 WITH kinds AS (
   SELECT 'counting' AS of_kind, c, consumer_id, x, ledger, entry, n, is_part FROM cumulative_ids
@@ -189,7 +189,7 @@ WITH kinds AS (
   SEMI JOIN doubtful_consumers USING (c, consumer_id, x)
   WHERE kind IN ('plain', 'committed', 'uncommitted')
 ),
-entry_line AS (
+acks_and_entries AS (
   SELECT of_kind, c, consumer_id, x, ledger, entry, n AS ack_n, NULL AS n, NULL AS next_n,
     CASE WHEN is_part THEN 2 ELSE 0 END AS place FROM kinds
   UNION ALL SELECT k.of_kind, c, consumer_id, x, r.ledger, r.entry, NULL, r.n, r.next_n, 1
@@ -199,7 +199,7 @@ entry_line AS (
 first_reaching AS (
   SELECT *, min(ack_n) OVER (PARTITION BY of_kind, c, consumer_id, x
     ORDER BY ledger DESC, entry DESC, place
-    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS first_n FROM entry_line
+    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS first_n FROM acks_and_entries
 ),
 later_reaching AS (
   SELECT r.of_kind, r.c, r.n, min(a.n) AS first_n FROM first_reaching AS r JOIN kinds AS a
@@ -213,14 +213,14 @@ FROM first_reaching AS r LEFT JOIN later_reaching AS a USING (of_kind, c, n)
 WHERE r.place = 1 AND coalesce(a.first_n, r.first_n) > r.n AND (r.next_n IS NULL
   OR coalesce(a.first_n, r.first_n) < r.next_n);
 
--- cumulative_ends: the first cumulative ack that goes as far.
+-- cumulative_ends: the first cumulative ack that covers the delivery.
 CREATE TEMP VIEW cumulative_ends AS
 SELECT c, n, said_n FROM first_reaches WHERE kind = 'counting';
 
--- reaching: cumulative acks of deliveries, in whole, that matter: the first of each kind, and before one
--- counts those that may be undone or count sooner; all that name the entry itself.
+-- reaching: the cumulative acks that decide whole deliveries: the first of each kind; before it counts,
+-- acks that may be undone or count sooner; and all acks that name the entry itself.
 CREATE TEMP TABLE reaching AS
-WITH doubted AS (
+WITH doubtful_deliveries AS (
   SELECT d.*, f.plain_n, f.committed_n, f.uncommitted_n,
     least(f.plain_n, e.counts_n) AS counts_n
   FROM received AS d SEMI JOIN doubtful_consumers USING (c, consumer_id, x)
@@ -232,16 +232,16 @@ WITH doubted AS (
   ) AS f USING (c, n)
   LEFT JOIN cumulative_ids AS e ON e.c = d.c AND e.n = f.committed_n
 ),
-found AS (
-  SELECT c, n, unnest([plain_n, committed_n, uncommitted_n]) AS said_n FROM doubted
+deciding_acks AS (
+  SELECT c, n, unnest([plain_n, committed_n, uncommitted_n]) AS said_n FROM doubtful_deliveries
   UNION
-  SELECT d.c, d.n, a.n FROM doubted AS d JOIN cumulative_ids AS a
+  SELECT d.c, d.n, a.n FROM doubtful_deliveries AS d JOIN cumulative_ids AS a
     ON a.c = d.c AND a.consumer_id = d.consumer_id AND a.x = d.x AND a.n > d.n
     AND a.n < least(d.next_n, d.counts_n, 9e18) AND (a.ledger > d.ledger
       OR (a.ledger = d.ledger AND a.entry > d.entry))
   WHERE a.kind IN ('undone', 'committing', 'committed')
   UNION
-  SELECT d.c, d.n, a.n FROM doubted AS d JOIN cumulative_ids AS a
+  SELECT d.c, d.n, a.n FROM doubtful_deliveries AS d JOIN cumulative_ids AS a
     ON a.c = d.c AND a.consumer_id = d.consumer_id AND a.x = d.x AND a.ledger = d.ledger
     AND a.entry = d.entry AND a.n > d.n AND (d.next_n IS NULL OR a.n < d.next_n)
   WHERE NOT a.is_part
@@ -249,11 +249,11 @@ found AS (
 SELECT f.c, f.n, f.said_n, f.c AS said_c, false AS is_part, NULL::BIGINT AS batch_size,
   NULL::BIGINT[] AS ack_set, a.txn_most_bits, a.txn_least_bits, a.fate, a.refused_n, a.ended_n,
   a.is_discard
-FROM found AS f JOIN cumulative_ids AS a ON a.c = f.c AND a.n = f.said_n;
+FROM deciding_acks AS f JOIN cumulative_ids AS a ON a.c = f.c AND a.n = f.said_n;
 
--- claims: of deliveries with an ack that may not count all acks that matter, up to the next delivery of
--- the entry. undone_n: when it was refused or rolled back; counts_n: from when on messages count as
--- acked. That the client discarded a message is one more ack of what is acked already.
+-- claims: the deciding acks of deliveries with an ack that may not count, up to the next delivery of the
+-- entry. undone_n: the frame that refused it or rolled it back; counts_n: the frame from which on its
+-- messages count as acked. A discard is one more ack of messages that are acked already.
 CREATE TEMP TABLE claims AS
 WITH acks_of_deliveries AS (
   SELECT c, n, said_n, said_c, is_part, batch_size, ack_set, txn_most_bits, txn_least_bits, fate,
@@ -272,8 +272,8 @@ FROM acks_of_deliveries SEMI JOIN (
 
 CREATE TEMP MACRO has_bit(words, bit) AS (coalesce(words[bit // 64 + 1], 0) >> (bit % 64)) & 1 = 1;
 
--- claimed_bits: claims by the messages (bit) that they take. Of batches larger than a dissection takes
--- (MAX_BATCH_WORDS) there is none.
+-- claimed_bits: claims by the messages (bit) that they ack. Batches larger than a dissection's limit
+-- (MAX_BATCH_WORDS) have none.
 CREATE TEMP TABLE claimed_bits AS
 WITH sizes AS (
   SELECT c, n, coalesce(max(nullif(batch_size, 0)), 64 * max(len(ack_set)), 1) AS bits
@@ -290,7 +290,7 @@ FROM messages AS m LEFT JOIN claims AS p ON p.c = m.c AND p.n = m.n
   AND (NOT p.is_part OR NOT has_bit(p.ack_set, m.bit))
 WHERE coalesce(len(m.came_set), 0) = 0 OR has_bit(m.came_set, m.bit);
 
--- claimed_left: how many messages are left of a delivery from a frame on.
+-- claimed_left: how many messages of a delivery are not acked, from frame at_n on.
 CREATE TEMP TABLE claimed_left AS
 WITH steps AS (
   SELECT c, n, bit, at_n, sum(step) AS step FROM (
@@ -298,23 +298,23 @@ WITH steps AS (
     UNION ALL SELECT c, n, bit, undone_n, -1 FROM claimed_bits WHERE undone_n IS NOT NULL
   ) GROUP BY ALL
 ),
-takings AS (
+bit_states AS (
   SELECT c, n, bit, at_n,
-    (sum(step) OVER (PARTITION BY c, n, bit ORDER BY at_n) > 0)::BIGINT AS is_taken FROM steps
+    (sum(step) OVER (PARTITION BY c, n, bit ORDER BY at_n) > 0)::BIGINT AS is_acked FROM steps
 ),
-taken AS (
-  SELECT c, n, at_n, sum(is_taken - was_taken) AS messages FROM (
-    SELECT *, coalesce(lag(is_taken) OVER (PARTITION BY c, n, bit ORDER BY at_n), 0) AS was_taken
-    FROM takings
+newly_acked AS (
+  SELECT c, n, at_n, sum(is_acked - was_acked) AS messages FROM (
+    SELECT *, coalesce(lag(is_acked) OVER (PARTITION BY c, n, bit ORDER BY at_n), 0) AS was_acked
+    FROM bit_states
   ) GROUP BY ALL
 )
 SELECT t.c, t.n, t.at_n, b.messages - sum(t.messages) OVER (PARTITION BY t.c, t.n ORDER BY t.at_n)
   AS messages_left
-FROM taken AS t JOIN (
+FROM newly_acked AS t JOIN (
   SELECT c, n, count(DISTINCT bit) AS messages FROM claimed_bits GROUP BY c, n
 ) AS b ON b.c = t.c AND b.n = t.n;
 
--- seeks: seeks of a subscription that the broker did not refuse.
+-- seeks: seeks of a subscription; undone_n: the frame with which the broker refused it.
 CREATE TEMP TABLE seeks AS
 SELECT s.g, f.n, x.response_frame_no AS undone_n FROM numbered_frames AS f
   JOIN numbered_consumers AS s ON s.c = f.c AND s.consumer_id = f.consumer_id
@@ -324,7 +324,7 @@ LEFT JOIN new_exchanges AS x ON x.capture = k.capture AND x.connection_id = k.co
   AND x.request_frame_no = f.n AND x.outcome = 'error'
 WHERE f.command = 'SEEK';
 
--- commits: requests to commit a transaction, and when they were refused.
+-- commits: requests to commit a transaction; refused_n: the frame that refused it.
 CREATE TEMP TABLE commits AS
 SELECT k.d, f.txn_most_bits AS most, f.txn_least_bits AS least, f.n,
   CASE WHEN r.error_code IS NOT NULL THEN r.n END AS refused_n
@@ -333,9 +333,9 @@ LEFT JOIN pairs AS p ON p.asked = 'END_TXN' AND p.c = f.c AND p.ask = f.n
 LEFT JOIN numbered_frames AS r ON r.c = p.c AND r.n = p.answer
 WHERE f.command = 'END_TXN' AND f.txn_action = 'COMMIT';
 
--- set_aside: while nothing is left of a delivery but what is decided later: from begin_n to until_n;
--- undone_by: why it is left again then; an entry that comes again where nobody moved the subscription
--- tells that what was not committed was undone. waits_for: what is said of it at the end.
+-- set_aside: from begin_n to until_n every message of a delivery is acked, some by acks that may be
+-- undone. undone_by: why it is open again from until_n on; a redelivery without a seek proves that acks
+-- without a commit were undone. waits_for: its outcome if nothing undoes it.
 CREATE TEMP TABLE set_aside AS
 WITH turns AS (
   SELECT c, n, at_n, messages_left = 0 AS is_aside,
@@ -346,7 +346,7 @@ spans AS (
   SELECT c, n, at_n AS begin_n, is_aside, lead(at_n) OVER (PARTITION BY c, n ORDER BY at_n) AS until_n
   FROM turns WHERE is_aside <> was_aside
 ),
-decided AS (
+undisturbed_outcomes AS (
   SELECT c, n, CASE WHEN bool_and(counts) THEN NULL WHEN bool_and(may_count) THEN 'ack_uncommitted'
     ELSE 'ack_rolled_back' END AS waits_for FROM (
     SELECT c, n, bool_or(fate IS NULL AND said_n IS NOT NULL) AS counts,
@@ -354,7 +354,7 @@ decided AS (
     FROM claimed_bits GROUP BY c, n, bit
   ) GROUP BY c, n
 ),
-given_up AS (
+redelivered_claims AS (
   SELECT c, n, NOT bool_and(counts) AS is_given_up FROM (
     SELECT b.c, b.n, b.bit, coalesce(bool_or((b.counts_n < d.next_n OR m.n IS NOT NULL)
       AND coalesce(b.undone_n > d.next_n, true)), false) AS counts
@@ -375,8 +375,8 @@ SELECT s.c, s.n, s.begin_n, a.c AS begin_c,
     ELSE u.fate END AS undone_by,
   o.waits_for
 FROM spans AS s JOIN received AS d ON d.c = s.c AND d.n = s.n
-JOIN decided AS o ON o.c = s.c AND o.n = s.n
-LEFT JOIN given_up AS g ON g.c = s.c AND g.n = s.n AND d.next_n > s.begin_n
+JOIN undisturbed_outcomes AS o ON o.c = s.c AND o.n = s.n
+LEFT JOIN redelivered_claims AS g ON g.c = s.c AND g.n = s.n AND d.next_n > s.begin_n
 LEFT JOIN (SELECT DISTINCT c, n, said_n, said_c AS ac FROM claims) AS z
   ON z.c = s.c AND z.n = s.n AND z.said_n = s.begin_n
 LEFT JOIN numbered_connections AS a ON a.c = z.ac
@@ -384,8 +384,8 @@ LEFT JOIN (SELECT c, n, undone_n, any_value(fate) AS fate FROM claims GROUP BY c
   ON u.c = s.c AND u.n = s.n AND u.undone_n = s.until_n
 WHERE s.is_aside;
 
--- batch_acks: of other deliveries how many messages of a batch are left after each ack that names
--- some: bits that stay 1 in all.
+-- batch_acks: for deliveries without claims, the remaining messages of a batch after each partial ack:
+-- the bits that are 1 in all acks so far.
 CREATE TEMP TABLE batch_acks AS
 WITH partial_acks AS (
   SELECT p.c, p.n, p.said_n, p.said_c, p.ack_set, d.ack_set AS came_set, d.cost,
@@ -409,7 +409,7 @@ narrowed AS (
 SELECT c, n, said_n, said_c, least(sum(bit_count(word))::BIGINT, any_value(cost)) AS messages_left
 FROM (SELECT DISTINCT * FROM narrowed) GROUP BY c, n, said_n, said_c;
 
--- sweeps: the first frame after a delivery that asks for all of its consumer again.
+-- sweeps: requests to redeliver all messages of a consumer.
 CREATE TEMP TABLE sweeps AS
 SELECT f.c, f.consumer_id, f.incarnation AS x, f.n FROM numbered_frames AS f
   JOIN numbered_consumers AS s ON s.c = f.c AND s.consumer_id = f.consumer_id
@@ -431,9 +431,9 @@ SELECT c, n, sweep_n FROM (
   )
 ) WHERE NOT is_sweep AND sweep_n IS NOT NULL;
 
--- acked_ends: how each delivery ended, the first that comes. fate: of an ack that does not count.
+-- acked_ends: the first ack, nack or sweep that ended each delivery. fate: of an ack that does not count.
 CREATE TEMP TABLE acked_ends AS
-WITH delivery_ways AS (
+WITH plain_ends AS (
   SELECT c, n, said_n AS end_n, said_c AS end_c, CASE WHEN action <> 'ack'
     THEN 'redelivery_requested' WHEN is_discard THEN 'discarded' ELSE 'acked' END AS outcome
   FROM named_deliveries WHERE NOT is_part OR action <> 'ack'
@@ -444,8 +444,8 @@ WITH delivery_ways AS (
   UNION ALL SELECT c, n, said_n, said_c, 'acked' FROM batch_acks WHERE messages_left = 0
   UNION ALL SELECT c, n, sweep_n, c, 'redelivery_requested' FROM swept_deliveries
 ),
--- Of deliveries with claims: the first time that they are set aside and do not come back.
-over AS (
+-- Of deliveries with claims: the spans of set_aside after which they are not open again.
+final_claims AS (
   SELECT s.c, s.n, s.begin_n AS end_n, s.begin_c AS end_c, 'acked' AS outcome,
     CASE WHEN s.until_n IS NULL THEN s.waits_for ELSE s.undone_by END AS fate
   FROM set_aside AS s ANTI JOIN (FROM claims WHERE is_discard) AS b
@@ -460,22 +460,22 @@ all_sweeps AS (
   FROM (FROM received SEMI JOIN claims USING (c, n)) AS d
   JOIN sweeps AS w ON w.c = d.c AND w.consumer_id = d.consumer_id AND w.x = d.x AND w.n > d.n
 ),
-ways AS (
-  SELECT *, NULL AS fate FROM delivery_ways
+possible_ends AS (
+  SELECT *, NULL AS fate FROM plain_ends
   WHERE outcome <> 'acked' OR (c, n) NOT IN (SELECT c, n FROM claims)
   UNION ALL BY NAME FROM all_sweeps
-  UNION ALL BY NAME FROM over
+  UNION ALL BY NAME FROM final_claims
 )
 SELECT w.c, w.n, min(w.end_n) AS end_n, arg_min(w.end_c, w.end_n) AS end_c,
   arg_min(w.outcome, w.end_n) AS outcome, arg_min_null(w.fate, w.end_n) AS fate
-FROM ways AS w LEFT JOIN set_aside AS s ON w.outcome <> 'acked' AND s.c = w.c AND s.n = w.n
+FROM possible_ends AS w LEFT JOIN set_aside AS s ON w.outcome <> 'acked' AND s.c = w.c AND s.n = w.n
   AND w.end_n > s.begin_n AND coalesce(w.end_n < s.until_n, true)
 WHERE s.n IS NULL GROUP BY w.c, w.n;
 
--- delivery_ends: every delivery with its end, also where only its consumer or connection ended it.
+-- delivery_ends: every delivery with its end, also if only its consumer or connection ended.
 CREATE TEMP TABLE delivery_ends AS
 WITH closed_deliveries AS (
-  -- One that is in use behind its end, as its SUBSCRIBE was lost, ends with the next one.
+  -- A consumer in use behind its end (its next SUBSCRIBE was lost) ends when its id is opened again.
   SELECT d.c, d.n, d.consumer_id, d.x, e.end_c, CASE WHEN s.closed_n > d.n THEN s.closed_n
     WHEN s.closed_n < d.n AND s.reopened_n > d.n THEN s.reopened_n END AS closed_n, e.end_n,
     s.ended_packet,
@@ -493,8 +493,8 @@ WITH closed_deliveries AS (
   LEFT JOIN next_hidden_acks AS u ON u.c = d.c AND u.n = d.n
   WHERE NOT d.is_past
 ),
--- The last of its acks that was undone before.
-taken_back AS (
+-- The last ack that was undone before the delivery ended.
+undone_acks AS (
   SELECT d.c, d.n, arg_max(p.fate, p.undone_n) AS fate, max(a.begin_n) AS begin_n
   FROM closed_deliveries AS d JOIN claims AS p ON p.c = d.c AND p.n = d.n
     AND p.undone_n < coalesce(d.closed_n, 2e18)
@@ -509,13 +509,13 @@ SELECT c, n, CASE WHEN outcome IS NOT NULL THEN end_n ELSE closed_n END AS end_n
     OR broker_spot < coalesce(closed_n, 2e18) THEN 'unknown_gap'
     ELSE coalesce(t.fate, otherwise) END AS outcome,
   CASE WHEN outcome = 'acked' THEN d.fate END AS fate, t.begin_n AS refused_n, d.ended_packet
-FROM closed_deliveries AS d LEFT JOIN taken_back AS t USING (c, n)
+FROM closed_deliveries AS d LEFT JOIN undone_acks AS t USING (c, n)
 UNION ALL BY NAME
 SELECT k.c, b.n, b.n AS end_n, CASE WHEN b.outcome IN ('ack_rolled_back', 'ack_uncommitted')
   THEN 'acked' ELSE b.outcome END AS outcome, b.outcome AS fate
 FROM before_deliveries AS b JOIN numbered_connections AS k ON k.connection_id = b.chain;
 
--- published: when the SEND of an entry was complete, as its receipt tells.
+-- published: the time at which the SEND of an entry was complete, by the entry of its receipt.
 CREATE TEMP TABLE published AS
 SELECT t, no_topic_c, ledger, entry, arg_max(sent_ns, n) AS sent_ns, max(n) AS n FROM (
   SELECT t.t, CASE WHEN r.topic IS NULL THEN r.c END AS no_topic_c, r.ledger_id AS ledger,
@@ -537,11 +537,11 @@ CREATE TEMP TABLE switches AS
 SELECT c, consumer_id, incarnation AS x, n, NOT is_active AS is_away
   FROM numbered_frames AS f WHERE command = 'ACTIVE_CONSUMER_CHANGE';
 
--- causes: why an entry came again, the first that fits.
+-- causes: why an entry was redelivered, the first cause that applies.
 CREATE TEMP TABLE causes AS
 WITH redelivered AS (
   SELECT d.c, d.n, d.g, d.consumer_id, d.x, d.last_packet, d.previous_n, d.previous_c,
-    b.consumer_id AS holder_id, b.x AS holder_x,
+    b.consumer_id AS previous_consumer_id, b.x AS previous_x,
     h.subscription_type = 'Failover' OR s.subscription_type = 'Failover' AS is_failover,
     CASE WHEN o.end_n < d.n THEN o.outcome END AS outcome_before, o.end_n, o.end_c,
       CASE WHEN o.end_n < d.n THEN o.fate END AS past_fate,
@@ -568,11 +568,11 @@ WITH redelivered AS (
   JOIN numbered_consumers AS h ON h.c = b.c AND h.consumer_id = b.consumer_id AND h.x = b.x
   JOIN numbered_consumers AS s ON s.c = d.c AND s.consumer_id = d.consumer_id AND s.x = d.x
   JOIN delivery_ends AS o ON o.c = b.c AND o.n = b.n
-  -- One that is in use behind its end, as its SUBSCRIBE was lost, goes with the next one.
+  -- A consumer in use behind its end (its next SUBSCRIBE was lost) leaves when its id is opened again.
   CROSS JOIN LATERAL (SELECT coalesce(h.closed_n < b.n, false) AS is_behind,
     CASE WHEN h.closed_n < b.n THEN h.reopened_n ELSE h.closed_n END AS left_n) AS i
 ),
-sought AS (
+seek_redeliveries AS (
   SELECT DISTINCT a.c, a.n FROM redelivered AS a JOIN seeks AS k ON k.g = a.g AND k.n > a.previous_n
     AND k.n < a.n AND coalesce(k.undone_n > a.n, true)
 ),
@@ -596,18 +596,18 @@ aborted_acks AS (
 ),
 switched_consumers AS (
   SELECT a.c, a.n, max(CASE WHEN w.is_away AND w.n > a.previous_n AND w.c = a.previous_c
-    AND w.consumer_id = a.holder_id AND w.x = a.holder_x
+    AND w.consumer_id = a.previous_consumer_id AND w.x = a.previous_x
     THEN 1 ELSE 0 END) AS was_passed
   FROM redelivered AS a JOIN switches AS w ON w.n < a.n AND ((w.c = a.c
     AND w.consumer_id = a.consumer_id AND w.x = a.x)
-    OR (w.c = a.previous_c AND w.consumer_id = a.holder_id AND w.x = a.holder_x))
+    OR (w.c = a.previous_c AND w.consumer_id = a.previous_consumer_id AND w.x = a.previous_x))
   GROUP BY a.c, a.n
 ),
 sweep_requests AS (
   SELECT DISTINCT a.c, a.n FROM redelivered AS a JOIN sweeps AS w ON w.n < a.n AND w.c = a.c
     AND w.consumer_id = a.consumer_id AND w.x = a.x
 )
-SELECT a.c, a.n, CASE WHEN sought.c IS NOT NULL THEN 'seek'
+SELECT a.c, a.n, CASE WHEN k.c IS NOT NULL THEN 'seek'
   WHEN a.outcome_before = 'redelivery_requested' THEN 'explicit' WHEN aborted_acks.c IS NOT NULL
   THEN 'txn_abort'
   WHEN (coalesce(a.is_failover, false) OR switched_consumers.c IS NOT NULL)
@@ -618,12 +618,12 @@ SELECT a.c, a.n, CASE WHEN sought.c IS NOT NULL THEN 'seek'
   WHEN a.broker_closed THEN CASE WHEN a.may_be_sought AND a.outcome_before = 'acked' THEN 'unknown'
     ELSE 'unload' END
   WHEN a.is_unseen THEN 'unknown' WHEN a.came_back THEN 'reconnect' ELSE 'consumer_gone' END AS cause
-FROM redelivered AS a LEFT JOIN sought ON sought.c = a.c AND sought.n = a.n LEFT JOIN aborted_acks
+FROM redelivered AS a LEFT JOIN seek_redeliveries AS k USING (c, n) LEFT JOIN aborted_acks
   ON aborted_acks.c = a.c AND aborted_acks.n = a.n
 LEFT JOIN switched_consumers ON switched_consumers.c = a.c AND switched_consumers.n = a.n LEFT JOIN sweep_requests
   ON sweep_requests.c = a.c AND sweep_requests.n = a.n;
 
--- left_over: of batches that were acked in part, the messages that no ack had taken that counts.
+-- left_over: for partly acked batches, the number of messages without an ack that counts.
 CREATE TEMP TABLE left_over AS
 WITH ends AS (
   SELECT o.c, o.n, CASE WHEN o.outcome <> 'acked' THEN o.ended_packet END AS ended_packet,
@@ -653,10 +653,10 @@ GROUP BY p.c, p.n;
 CREATE TEMP TABLE new_deliveries AS
 WITH group_gaps AS (
   SELECT s.g, min(u.spot) AS spot FROM hidden_acks AS u JOIN numbered_consumers AS s ON s.c = u.c
-    -- Before a consumer was opened nothing came to it.
+    -- A consumer receives nothing before it was opened.
     WHERE u.direction <> 'to_broker' AND coalesce(u.spot > s.opened_n, true) GROUP BY s.g
 ),
-found_causes AS (
+delivery_causes AS (
   SELECT d.c, d.n, CASE WHEN e.n IS NOT NULL THEN e.redelivery_cause WHEN y.cause IS NOT NULL
       THEN y.cause WHEN d.redelivery_count > 0 THEN CASE WHEN d.has_id AND z.spot < d.n
       THEN 'unknown' ELSE 'pre_capture' END END AS cause,
@@ -670,11 +670,11 @@ found_causes AS (
   WHERE NOT d.is_past
 )
 SELECT k.connection_id, d.n AS frame_no, make_timestamptz(d.last_ts_ns // 1000) AS ts,
-  CASE WHEN NOT coalesce(o.end_n < s.named_n, false) THEN s.topic END AS topic,
-  CASE WHEN NOT coalesce(o.end_n < s.told_n, false) THEN s.subscription END AS subscription,
-  CASE WHEN NOT coalesce(o.end_n < s.told_n, false) THEN s.subscription_type
+  CASE WHEN NOT coalesce(o.end_n < s.topic_n, false) THEN s.topic END AS topic,
+  CASE WHEN NOT coalesce(o.end_n < s.subscription_n, false) THEN s.subscription END AS subscription,
+  CASE WHEN NOT coalesce(o.end_n < s.subscription_n, false) THEN s.subscription_type
     END AS subscription_type, d.consumer_id, d.x AS incarnation,
-  CASE WHEN NOT coalesce(o.end_n < s.told_n, false) THEN s.name END AS consumer_name,
+  CASE WHEN NOT coalesce(o.end_n < s.subscription_n, false) THEN s.name END AS consumer_name,
   d.ledger AS ledger_id, d.entry AS entry_id, d.partition, d.batch_size,
   d.cost AS message_count, CASE WHEN d.cost IS NOT NULL THEN greatest(d.cost
     - CASE WHEN o.outcome = 'acked' AND o.fate IS NULL THEN 0
@@ -692,13 +692,13 @@ SELECT k.connection_id, d.n AS frame_no, make_timestamptz(d.last_ts_ns // 1000) 
   y.previous_connection_id, k.capture
 FROM received AS d JOIN numbered_connections AS k ON k.c = d.c JOIN numbered_consumers AS s
   ON s.c = d.c AND s.consumer_id = d.consumer_id AND s.x = d.x
-JOIN delivery_ends AS o ON o.c = d.c AND o.n = d.n JOIN found_causes AS y ON y.c = d.c AND y.n = d.n
--- The entry 0:0 of a topic that is not known yet may be any.
+JOIN delivery_ends AS o ON o.c = d.c AND o.n = d.n JOIN delivery_causes AS y ON y.c = d.c AND y.n = d.n
+-- While the topic is unknown, the entry 0:0 may also be of a non-persistent topic, which has no ids.
 CROSS JOIN LATERAL (SELECT d.has_id AND NOT (d.ledger = 0 AND d.entry = 0
-  AND coalesce(o.end_n < s.named_n, false)) AS had_id) AS i
+  AND coalesce(o.end_n < s.topic_n, false)) AS had_id) AS i
 LEFT JOIN numbered_frames AS a ON a.command = 'ACK' AND a.c = o.end_c AND a.n = o.end_n
 LEFT JOIN left_over AS l ON l.c = d.c AND l.n = d.n
--- Its receipt counts until the delivery has ended; where the ack is answered, until then.
+-- A receipt counts if it comes before the delivery's end; if the ack is answered, before that answer.
 LEFT JOIN pairs AS w ON w.asked = 'ACK' AND w.c = o.end_c AND w.ask = o.end_n
 LEFT JOIN published AS p ON p.t = d.t AND p.ledger = d.ledger AND p.entry = d.entry
   AND p.n < coalesce(w.answer, CASE WHEN w.ask IS NULL THEN o.end_n END, 2e18)

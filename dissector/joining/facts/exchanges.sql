@@ -1,7 +1,7 @@
 -- new_exchanges: each request with its answer, or one without the other.
--- c: the connection; n: a frame's number; a, b: what names a request; x: the incarnation.
-
--- request_commands: which command asks, what answers it by name, how both find each other.
+-- c: the connection; n: a frame's number; asked: the request's command; ask, answer: the numbers of the
+-- request's and the answer's frame; a, b: the request's key; x: the incarnation.
+-- request_commands: each request command, its answer, and how both are paired.
 CREATE TEMP TABLE request_commands AS
 SELECT * FROM (VALUES
   ('CONNECT', 'CONNECTED', 'turn', 'request'), ('PING', 'PONG', 'turn', 'ping'),
@@ -29,8 +29,8 @@ SELECT * FROM (VALUES
   ('SCALABLE_TOPIC_SUBSCRIBE', 'SCALABLE_TOPIC_SUBSCRIBE_RESPONSE', 'id', 'request')
 ) AS t(command, answer, pairing, kind);
 
--- requests_and_answers: requests but sends, and their answers. side: of the request; is_other:
--- SUCCESS and ERROR tell no command.
+-- requests_and_answers: requests except sends, and their answers. side: the request's direction;
+-- asked is null for SUCCESS and ERROR, which name no command.
 CREATE TEMP TABLE requests_and_answers AS
 SELECT f.c, f.n, f.command, f.direction AS side, a.kind, a.pairing, a.command AS asked,
   CASE a.pairing WHEN 'id' THEN f.request_id ELSE 0 END AS id, 1 AS step, f.last_ts_ns
@@ -51,8 +51,8 @@ SELECT c, n, command, 'to_broker', 'request', 'id', NULL, request_id, -1, last_t
   FROM numbered_frames AS f
 WHERE command IN ('SUCCESS', 'ERROR') AND status <> 'malformed' AND request_id IS NOT NULL;
 
--- generic_answers: which command a SUCCESS or ERROR answers: the oldest of its id that nothing else
--- answers, before it or shortly behind.
+-- generic_answers: the command that a SUCCESS or ERROR answers: of the requests with its id and without
+-- another answer, the oldest one before it or shortly behind.
 CREATE TEMP TABLE generic_answers AS
 SELECT g.c, g.n, min(struct_pack(is_early := q.n > g.n, n := q.n, asked := q.asked)).asked AS asked
 FROM requests_and_answers AS g JOIN (
@@ -69,14 +69,14 @@ LEFT JOIN requests_and_answers AS r ON r.c = q.c AND r.id = q.id AND r.asked = q
 WHERE g.asked IS NULL AND g.step = -1 AND r.n IS NULL
 GROUP BY g.c, g.n;
 
--- turns: how many holes were before the last request of those that are answered in turn: behind a
--- hole a new one leaves those before it, whose answers it may hide, to themselves.
+-- turns: for requests that are answered in turn, the number of holes before the last request. Behind a
+-- hole, which may hide answers, a new request begins a queue of its own.
 CREATE TEMP TABLE turns AS
 WITH in_turn AS (
   SELECT c, asked, side, n, step FROM requests_and_answers
   WHERE pairing = 'turn' AND asked <> 'CONNECT'
 ),
-line AS (
+turns_with_holes AS (
   SELECT *, count(*) FILTER (step = 0) OVER (PARTITION BY c, asked, side ORDER BY n) AS holes FROM (
     FROM in_turn
     UNION ALL
@@ -85,10 +85,10 @@ line AS (
   )
 )
 SELECT c, n, step, max(CASE step WHEN 1 THEN holes END) OVER (
-  PARTITION BY c, asked, side ORDER BY n) AS holes FROM line;
+  PARTITION BY c, asked, side ORDER BY n) AS holes FROM turns_with_holes;
 
--- marks: all that asks (step 1) and all that answers (-1), by the key under which they find each
--- other; what SUCCESS answers has one key for each id.
+-- marks: all requests (step 1) and answers (step -1) by the key that pairs them; all commands that
+-- SUCCESS answers share one key per id.
 CREATE TEMP VIEW marks AS
 SELECT c, 'SEND' AS asked, producer_id AS a, sequence_id AS b, incarnation AS x, n,
   CASE command WHEN 'SEND' THEN 1 ELSE -1 END AS step, last_ts_ns
@@ -111,9 +111,8 @@ SELECT c, asked, a, b, x, count(*) FILTER (step = 1) AS asks,
   min(n) FILTER (step = 1) AS ask, min(n) FILTER (step = -1) AS answer
 FROM marks GROUP BY c, asked, a, b, x;
 
--- other_keys: answers to find by another key: an error, and some receipts, name a batch by its last
--- id where no
--- request has the first, the receipt of a replicator's copy its place in the source.
+-- other_keys: answers that are paired by another key. An error, and some receipts, name a batch by its
+-- last id if no request has the first one; a receipt of a replicator's copy names the source's entry.
 CREATE TEMP TABLE other_keys AS
 WITH replicating_producers AS (SELECT DISTINCT c, producer_id AS a FROM numbered_frames AS f
   WHERE command = 'SEND' AND repl_source_ledger_id IS NOT NULL),
@@ -153,10 +152,9 @@ UNION ALL
 SELECT s.c, 'SEND', s.a, s.b, s.x, s.n, -1, f.last_ts_ns FROM other_keys AS s
   JOIN numbered_frames AS f ON f.c = s.c AND f.n = s.n;
 
--- early_answers: an answer that was captured shortly before its request: nothing waits for it
--- (waits, the balance of its key,
--- falls below all before), and the request comes next. Time is the largest stamp so far: bytes behind
--- a hole may come late.
+-- early_answers: an answer that was captured shortly before its request: no request waits (waits, the
+-- balance of its key, falls below all earlier ones), and the request comes next. Time is the largest
+-- stamp so far, because bytes behind a hole may come late.
 CREATE TEMP TABLE early_answers AS
 WITH running_balances AS (
   SELECT *, sum(step) OVER (PARTITION BY c, asked, a, b, x ORDER BY n) AS waits FROM queued_marks
@@ -168,36 +166,36 @@ lowest_balances AS (
       lead(last_ts_ns) OVER later AS ask_ts_ns
   FROM running_balances WINDOW later AS (PARTITION BY c, asked, a, b, x ORDER BY n)
 ),
-near AS (
+early_candidates AS (
   SELECT k.capture, b.* FROM lowest_balances AS b JOIN numbered_connections AS k USING (c)
   WHERE step = -1 AND waits < least(before, 0) AND next_step = 1
     AND ask_ts_ns <= b.last_ts_ns + 200000000
 ),
--- Where one before it had the same key and may lie in a hole, it is that one's answer.
-sided AS (
+-- If a hole may hide an earlier request of the same key, the answer belongs to that request.
+hidden_by_side AS (
   SELECT c, spot, 'to_broker' AS side FROM hidden_answers WHERE direction IS DISTINCT FROM 'to_client'
   UNION ALL
   SELECT c, spot, 'to_client' FROM hidden_answers WHERE direction IS DISTINCT FROM 'to_broker'
 ),
-lost AS (
-  SELECT b.c, b.n FROM near AS b JOIN numbered_frames AS q ON q.c = b.c AND q.n = b.ask
-  ASOF JOIN sided AS h ON h.c = b.c AND h.side = q.direction AND h.spot < b.ask
+answers_to_hidden AS (
+  SELECT b.c, b.n FROM early_candidates AS b JOIN numbered_frames AS q ON q.c = b.c AND q.n = b.ask
+  ASOF JOIN hidden_by_side AS h ON h.c = b.c AND h.side = q.direction AND h.spot < b.ask
   WHERE (b.asked IN ('PING', 'AUTH_CHALLENGE', 'CONNECT') OR q.chunk_id > 0) AND h.spot < b.n
 ),
 stamps AS (
   SELECT k.capture, f.n, max(f.last_ts_ns) OVER (PARTITION BY k.capture ORDER BY f.n) AS now_ns
   FROM numbered_frames AS f JOIN numbered_connections AS k USING (c)
-  WHERE k.capture IN (SELECT capture FROM near)
+  WHERE k.capture IN (SELECT capture FROM early_candidates)
 )
-SELECT c, asked, a, b, x, b.n AS answer, ask FROM near AS b
+SELECT c, asked, a, b, x, b.n AS answer, ask FROM early_candidates AS b
 JOIN stamps AS s ON s.capture = b.capture AND s.n = b.n
 JOIN stamps AS t ON t.capture = b.capture AND t.n = b.ask
-ANTI JOIN lost AS o ON o.c = b.c AND o.n = b.n
+ANTI JOIN answers_to_hidden AS o ON o.c = b.c AND o.n = b.n
 WHERE t.now_ns <= s.now_ns + 200000000;
 
--- queue_places: first in, first out. An answer when nothing waits is an orphan: the lowest that the
--- balance ever was
--- counts these. place: which request of its key it is, or answers; null for an orphan.
+-- queue_places: first in, first out. An answer is an orphan if no request waits; the lowest balance so
+-- far counts the orphans. place: the number of the request within its key, or of the answered request;
+-- null for an orphan.
 CREATE TEMP TABLE queue_places AS
 WITH running_balances AS (
   SELECT m.*, sum(step) OVER so_far AS waits, count(*) FILTER (step = 1) OVER so_far AS asks,
@@ -216,7 +214,7 @@ SELECT c, asked, a, b, x, step, n, CASE WHEN step = 1 THEN asks
     THEN answers - orphans END AS place
 FROM lowest_balances;
 
--- queued_keys: keys whose pairs are found by queueing.
+-- queued_keys: keys whose requests and answers are paired by queueing.
 CREATE TEMP TABLE queued_keys AS
 SELECT DISTINCT c, asked, a, b, x FROM (
   SELECT c, asked, a, b, x FROM queue_places UNION ALL SELECT c, asked, a, b, x FROM early_answers
@@ -238,14 +236,15 @@ LEFT JOIN queue_places AS r ON r.c = q.c AND r.asked = q.asked AND r.a = q.a AND
 WHERE q.step = 1
 UNION ALL
 SELECT c, asked, a, x, NULL, n FROM queue_places WHERE step = -1 AND place IS NULL;
--- sources: whose attempts are counted together, by number.
+-- sources: producers by topic and name, numbered; their attempts are counted together.
 CREATE TEMP TABLE sources AS
 SELECT row_number() OVER (ORDER BY d, topic, producer_name) AS source, d, topic, producer_name
 FROM (SELECT DISTINCT k.d, f.topic, f.producer_name FROM numbered_frames AS f
   JOIN numbered_connections AS k ON k.c = f.c WHERE command = 'SEND' AND topic IS NOT NULL
   AND producer_name IS NOT NULL);
 
--- repeated_sends: sends of which there are several, numbered; all others are first attempts.
+-- repeated_sends: sends of a sequence id that occurs several times, with the attempt's number; all
+-- other sends are first attempts.
 CREATE TEMP TABLE repeated_sends AS
 WITH sends AS (
   SELECT f.c, f.n, s.source, f.sequence_id, f.chunk_id, f.crc32c_stored FROM numbered_frames AS f
@@ -283,7 +282,7 @@ SELECT c, n, outstanding::BIGINT AS outstanding FROM (
   )
 ) WHERE step = 1;
 
--- reopened_producers: producers that were opened again, and whether the broker closed one.
+-- reopened_producers: when producers were opened again, and whether the broker had closed them.
 CREATE TEMP TABLE reopened_producers AS
 SELECT k.c, p.producer_id AS a, p.incarnation AS x, p.closed_by = 'broker'
   AND p.refused_code IS NULL AS is_broker_closed,
@@ -298,13 +297,14 @@ LEFT JOIN (SELECT DISTINCT c, producer_id, incarnation FROM numbered_frames AS f
   JOIN numbered_connections AS k ON k.connection_id = b.chain) AS u
   ON u.c = k.c AND u.producer_id = p.producer_id AND u.incarnation = p.incarnation;
 
--- late_topics: of producers with sends before their topic was known what was told of it later.
+-- late_topics: the topic of producers that sent before their topic was known, from later frames.
 CREATE TEMP TABLE late_topics AS
 SELECT c, producer_id AS a, incarnation AS x, arg_max(topic, n) AS topic FROM numbered_frames
 WHERE command IN ('SEND', 'SEND_RECEIPT', 'SEND_ERROR') AND producer_id IS NOT NULL
 GROUP BY ALL HAVING bool_or(command = 'SEND' AND topic IS NULL);
 
--- clock: the largest stamp so far, by the frame at which it was reached, where it decides something.
+-- clock: the largest stamp so far, with the frames between which it holds; only of captures in which
+-- it decides about an orphan.
 CREATE TEMP TABLE clock AS
 WITH running_stamps AS (
   SELECT k.capture, f.n, max(f.last_ts_ns) OVER (PARTITION BY k.capture ORDER BY f.n) AS now_ns
@@ -314,8 +314,8 @@ WITH running_stamps AS (
 )
 SELECT capture, now_ns, min(n) AS n, max(n) AS last_n FROM running_stamps GROUP BY capture, now_ns;
 
--- shadowed_orphans: answers whose request may lie in a hole. A request is waited for until 200 ms
--- later, or to the end of the connection: holes that come up meanwhile count.
+-- shadowed_orphans: answers whose request may lie in a hole. An answer waits for its request for 200 ms,
+-- or to the end of the connection; holes within that time count.
 CREATE TEMP TABLE shadowed_orphans AS
 WITH orphans AS (
   SELECT p.c, p.answer, a.capture, a.now_ns + 200000000 AS deadline_ns

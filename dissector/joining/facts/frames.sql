@@ -1,8 +1,8 @@
--- Frames with numbers for their connections, and the places where an answer may be hidden.
+-- Frames with the numbers of their connections, and the spots where an answer may be hidden.
 -- Inputs: connections, frames, events.
 
--- numbered_connections: the connections of Pulsar by number. d: the domain of names and ids, apart
--- for a proxy's own leg.
+-- numbered_connections: Pulsar's connections, numbered. d: the scope of names and ids; a proxy's own leg
+-- has a scope of its own.
 CREATE TEMP TABLE numbered_connections AS
 SELECT
   row_number() OVER (ORDER BY capture, connection_id) AS c, capture, connection_id,
@@ -30,8 +30,8 @@ SELECT k.c, f.frame_no AS n, f.command, f.direction, f.status, f.first_ts_ns, f.
 FROM frames AS f JOIN numbered_connections AS k ON k.connection_id = f.connection_id
   AND k.capture = f.capture;
 
--- ranges: between which numbers messages lie that are sent, stored or delivered. is_new: those that
--- did not come before.
+-- ranges: the lowest and highest number of messages that are sent, stored or delivered, per producer
+-- or ledger. is_new: frames of this increment.
 CREATE TEMP VIEW ranges AS
 SELECT n > (SELECT max(n) FROM before_end) AS is_new, CASE command WHEN 'SEND' THEN 'sent' WHEN 'MESSAGE' THEN 'got' ELSE 'stored' END AS kind,
   CASE command WHEN 'SEND' THEN producer_name ELSE ledger_id::VARCHAR END AS name,
@@ -39,15 +39,15 @@ SELECT n > (SELECT max(n) FROM before_end) AS is_new, CASE command WHEN 'SEND' T
   max(CASE command WHEN 'SEND' THEN sequence_id ELSE entry_id END) AS greatest
 FROM numbered_frames WHERE command IN ('SEND', 'MESSAGE', 'SEND_RECEIPT') GROUP BY ALL;
 
--- holes: bytes that were never captured, or in which no frame was found, at their place among the
--- frames of both directions: between two numbers.
+-- holes: bytes that were not captured, or in which no frame was found. spot: their position among the
+-- frames of both directions, between two frame numbers.
 CREATE TEMP TABLE holes AS
 SELECT k.c, e.direction, e.is_inside, e.behind_frame_no + 0.5 AS spot
 FROM events AS e JOIN numbered_connections AS k USING (capture, connection_id)
 WHERE e.event IN ('gap', 'skipped');
 
--- hidden: where an answer may be hidden (holes, and frames of which too little was read), and where
--- acks may be, or messages.
+-- hidden: spots that may hide an answer (holes, and frames of which too little was read), and spots
+-- that may hide acks or messages.
 CREATE TEMP TABLE hidden AS
 SELECT hides, c, direction, spot FROM holes, (VALUES ('answers'), ('acks')) AS t(hides)
 WHERE NOT is_inside
@@ -73,8 +73,8 @@ SELECT 'acks', c, direction, n FROM numbered_frames AS f WHERE status <> 'comple
 CREATE TEMP VIEW hidden_answers AS SELECT * FROM hidden WHERE hides = 'answers';
 CREATE TEMP VIEW hidden_acks AS SELECT * FROM hidden WHERE hides = 'acks';
 
--- between_hidden: of connections with such places, those around all frames from from_n on, up to the
--- next place: before_spot, and client_before_spot of what goes to the client, may be the frame itself.
+-- between_hidden: the hidden spots around the frames from from_n on, up to the next spot. before_spot,
+-- and client_before_spot (to the client only), may be the frame itself.
 CREATE TEMP TABLE between_hidden AS
 WITH spots AS (
   SELECT hides, c, spot, bool_or(direction <> 'to_broker') AS is_to_client,
@@ -92,8 +92,8 @@ WINDOW earlier AS (PARTITION BY hides, c ORDER BY spot NULLS FIRST
   later AS (PARTITION BY hides, c ORDER BY spot NULLS FIRST
     ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING);
 
--- next_hidden_answers, next_hidden_acks: the places around each frame that asks, and around each that
--- changes a balance.
+-- next_hidden_answers, next_hidden_acks: the hidden spots around each request, and around each frame
+-- that changes a balance.
 CREATE TEMP TABLE next_hidden_answers AS
 SELECT f.c, f.n, b.any_spot, b.client_spot, b.broker_spot
 FROM (SELECT c, n FROM numbered_frames WHERE command NOT IN ('MESSAGE', 'FLOW', 'SEND_RECEIPT')) AS f

@@ -1,5 +1,5 @@
--- What earlier increments told of messages that come again in the captures that are read.
--- Inputs: numbered_frames, orders, placed, ranks; past_exchanges and past_deliveries, rows that were told.
+-- Rows that earlier increments wrote of messages that are sent or delivered again in these captures.
+-- Inputs: numbered_frames, orders, placed, ranks; past_exchanges and past_deliveries, those rows.
 
 INSERT INTO before_attempts BY NAME
 SELECT p.chain, e.topic, e.producer_name, e.sequence_id, e.chunk_id, e.crc32c_stored,
@@ -22,7 +22,7 @@ WHERE e.kind = 'publish' AND e.response_command = 'SEND_RECEIPT' AND e.ledger_id
   AND e.entry_id >= 0 AND e.response_last_ns >= e.request_last_ns
   AND NOT coalesce(e.topic LIKE 'non-persistent://%', e.ledger_id = 0 AND e.entry_id = 0);
 
-CREATE TEMP TABLE past AS
+CREATE TEMP TABLE earlier_deliveries AS
 SELECT d.order_no AS n, p.chain, r.rank, d.frame_no, d.consumer_id, d.incarnation AS x,
   d.ledger_id AS ledger, d.entry_id AS entry, d.outcome,
   CASE WHEN d.checksum IS DISTINCT FROM 'mismatch' THEN d.crc32c_stored END AS crc
@@ -34,7 +34,7 @@ JOIN main.ranks AS r ON r.capture = d.own_capture
 WHERE d.ledger_id >= 0 AND d.entry_id >= 0
   AND NOT coalesce(d.topic LIKE 'non-persistent://%', d.ledger_id = 0 AND d.entry_id = 0);
 
-INSERT INTO before_deliveries BY NAME SELECT * EXCLUDE (rank, frame_no) FROM past;
+INSERT INTO before_deliveries BY NAME SELECT * EXCLUDE (rank, frame_no) FROM earlier_deliveries;
 
 INSERT INTO orders BY NAME
-SELECT rank, chain, frame_no, n FROM past ANTI JOIN orders AS o USING (n);
+SELECT rank, chain, frame_no, n FROM earlier_deliveries ANTI JOIN orders AS o USING (n);

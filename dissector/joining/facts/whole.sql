@@ -1,18 +1,19 @@
--- The captures of a group as one capture that had seen all of it would be: a connection's number is
--- its chain, frames are numbered in one order (n), and have the incarnations and names that they
--- would have had. All tables of it are those of a lake by name, in a schema of their own.
+-- The captures of a group as one capture (the whole): a connection's number is its chain, frames are
+-- numbered in one order (n), with the incarnations and names that one capture over all of them would
+-- have. The tables have the names of a lake's tables, in the schema whole.
 -- Inputs: placed, untouched, handovers, merged, message_counts; connections, frames, acks, producers,
 -- consumers, deliveries and gaps of the group (gaps: of captures without events), all_events; in the
--- schema whole, what came before (before.sql, and carried_frames and so on, which border.sql made).
+-- schema whole, the earlier state (before.sql, and carried_frames and so on, which border.sql wrote).
 
 CREATE TABLE whole.parts AS
 SELECT * FROM main.placed WHERE read_by = 'pulsar' AND chain NOT IN (SELECT chain FROM main.untouched);
 
--- numbered_parts: those whose frames have a place in the order of the whole.
-CREATE VIEW whole.numbered_parts AS FROM whole.parts UNION ALL FROM main.feeding;
+-- numbered_parts: the connections whose frames are numbered.
+CREATE VIEW whole.numbered_parts AS FROM whole.parts UNION ALL FROM main.sending_connections;
 
--- turns: the frames that count. Of one that goes on in the next capture nothing is known but whose
--- it is, if it says so; if not, it may be any.
+-- turns: the frames that are read, with the packet that orders them. A frame that continues in the next
+-- capture is left out if only its producer, consumer or request is known; without these it may be any
+-- frame, and is read.
 CREATE TABLE whole.turns AS
 SELECT p.rank, p.chain, p.floor_ns, f.frame_no, f.last_ts_ns, coalesce(max(f.last_packet) OVER (
     PARTITION BY p.rank, p.chain ORDER BY f.frame_no
@@ -24,8 +25,8 @@ WHERE f.protocol = 'pulsar' AND NOT coalesce(
   AND NOT coalesce(f.command IN ('SEND', 'MESSAGE')
     AND coalesce(f.producer_id, f.consumer_id) IS NOT NULL, false), false);
 
--- orders: n. The first frames of a connection that began before its capture have later numbers than
--- in the middle of one; turns are the order of both.
+-- orders: each frame's number n. A connection that began before its capture numbers its first frames
+-- later than one whose start was captured; turns put both in the same order.
 CREATE TABLE whole.orders AS
 SELECT rank, chain, frame_no, turn,
   row_number() OVER (ORDER BY {time}rank, turn, frame_no) + (SELECT max(n) FROM whole.before_end) AS n
@@ -35,26 +36,26 @@ UNION ALL BY NAME SELECT rank, chain, frame_no, n FROM whole.carried_places;
 
 INSERT INTO whole.before_published BY NAME
 SELECT e.topic, p.chain, e.ledger_id AS ledger, e.entry_id AS entry, e.request_last_ns AS sent_ns, o.n
-FROM main.exchanges AS e JOIN main.feeding AS p USING (capture, connection_id)
+FROM main.exchanges AS e JOIN main.sending_connections AS p USING (capture, connection_id)
 JOIN whole.orders AS o ON o.rank = p.rank AND o.chain = p.chain AND o.frame_no = e.response_frame_no
 WHERE e.kind = 'publish' AND e.response_command = 'SEND_RECEIPT' AND e.ledger_id >= 0
   AND e.entry_id >= 0 AND e.response_frame_no > e.request_frame_no
   AND NOT coalesce(e.topic LIKE 'non-persistent://%', e.ledger_id = 0 AND e.entry_id = 0);
 
--- ends: behind which frame FIN and the end of a connection stand.
+-- ends: the frame numbers behind which each FIN and the end of a connection come.
 CREATE TABLE whole.ends AS
 WITH packets AS (
   UNPIVOT (SELECT p.chain, p.rank, c.fin_packet_to_broker, c.fin_packet_to_client, c.ended_packet
     FROM whole.parts AS p JOIN main.connections AS c USING (capture, connection_id))
   ON fin_packet_to_broker, fin_packet_to_client, ended_packet INTO NAME what VALUE packet
 ),
-passed AS (
+turn_ends AS (
   SELECT rank, turn, max(n) AS n FROM whole.orders GROUP BY rank, turn
 ),
 starts AS (SELECT rank, min(n) AS n FROM whole.orders GROUP BY rank),
 positions AS (
   SELECT e.chain, e.what, coalesce(f.n + 0.5, s.n - 0.5) AS n
-  FROM packets AS e ASOF LEFT JOIN passed AS f ON f.rank = e.rank AND f.turn <= e.packet
+  FROM packets AS e ASOF LEFT JOIN turn_ends AS f ON f.rank = e.rank AND f.turn <= e.packet
   LEFT JOIN starts AS s ON s.rank = e.rank
 )
 SELECT chain, min(n) FILTER (what = 'fin_packet_to_broker') AS fin_packet_to_broker,
@@ -62,7 +63,7 @@ SELECT chain, min(n) FILTER (what = 'fin_packet_to_broker') AS fin_packet_to_bro
   min(n) FILTER (what = 'ended_packet') AS ended_packet
 FROM positions GROUP BY chain;
 
--- connections: also those that were over before.
+-- connections: of this increment, and those that ended before it.
 CREATE TABLE whole.connections AS
 WITH ends AS (
   SELECT chain, min(fin_packet_to_broker) AS fin_packet_to_broker,
@@ -82,8 +83,8 @@ present AS (
 )
 FROM present UNION ALL BY NAME FROM whole.carried_connections ANTI JOIN present USING (connection_id);
 
--- openings: answers in a later capture to PRODUCER and SUBSCRIBE, by the number of these; in their
--- own if the id was used before, when an answer to that may stand for theirs.
+-- openings: PRODUCER and SUBSCRIBE frames that are answered in a later capture; or in their own, if the
+-- request id was used before, when a dissection may pair them with the answer to the earlier request.
 CREATE TABLE whole.openings AS
 WITH opening_frames AS (
   SELECT p.chain, p.rank, o.n, f.command, f.request_id, f.producer_name, f.error_code,
@@ -101,13 +102,13 @@ WITH opening_frames AS (
   WHERE f.command IN ('PRODUCER', 'SUBSCRIBE') AND f.request_id IS NOT NULL
     AND f.status <> 'malformed'
 ),
-uses AS (
+request_id_uses AS (
   SELECT p.chain, f.request_id, min(p.rank) AS first_rank
   FROM main.frames AS f JOIN whole.parts AS p USING (capture, connection_id)
   SEMI JOIN opening_frames AS o ON o.chain = p.chain AND o.request_id = f.request_id
   GROUP BY p.chain, f.request_id
 ),
-following AS (
+answered_openings AS (
   SELECT *, lead(n) OVER turns AS answer_n, lead(rank) OVER turns AS answer_rank,
     lead(command) OVER turns AS answer, lead(producer_name) OVER turns AS name,
     lead(error_code) OVER turns AS code, lead(schema_version_hex) OVER turns AS version_hex,
@@ -115,16 +116,16 @@ following AS (
     coalesce(first_rank < rank, false) OR (chain, request_id) IN (
       SELECT connection_id, request_id FROM whole.carried_frames WHERE request_id IS NOT NULL
     ) AS is_used_again
-  FROM opening_frames LEFT JOIN uses USING (chain, request_id) WHERE is_ready
+  FROM opening_frames LEFT JOIN request_id_uses USING (chain, request_id) WHERE is_ready
   WINDOW turns AS (PARTITION BY chain, request_id ORDER BY n)
 )
 SELECT chain, n, answer_n, answer_rank, answer, name, code, version_hex,
   TRY_CAST(last_sequence_id AS BIGINT) AS last_sequence_id, TRY_CAST(epoch AS BIGINT) AS epoch
-FROM following WHERE command IN ('PRODUCER', 'SUBSCRIBE') AND (answer_rank > rank OR is_used_again)
+FROM answered_openings WHERE command IN ('PRODUCER', 'SUBSCRIBE') AND (answer_rank > rank OR is_used_again)
   AND answer IN ('PRODUCER_SUCCESS', 'SUCCESS', 'ERROR');
 
--- handles: producers and consumers of each capture, with the incarnation of the whole, and the names
--- that were known before the capture.
+-- handles: producers and consumers of each capture, with their incarnation in the whole and the names
+-- that earlier captures give them.
 CREATE TABLE whole.handles AS
 WITH present AS (
   SELECT 'producer' AS kind, p.chain, p.rank, t.producer_id AS id, t.incarnation AS own,
@@ -160,7 +161,7 @@ ordered_handles AS (
   FROM present_and_before AS t
   LEFT JOIN whole.openings AS a ON a.chain = t.chain AND a.n = t.opened_frame_no
 ),
-begun AS (
+incarnation_starts AS (
   SELECT *, CASE WHEN lag(own) OVER turns IS NULL OR own > 0 THEN 1
     WHEN opened_frame_no IS NULL THEN 0
     WHEN lag(closed_by) OVER turns = 'capture_end' AND lag(closed_frame_no) OVER turns IS NULL
@@ -170,7 +171,7 @@ begun AS (
 numbered_handles AS (
   SELECT *, sum(begins) OVER (PARTITION BY kind, chain, id ORDER BY rank, own)::BIGINT - 1
     AS incarnation
-  FROM begun
+  FROM incarnation_starts
 )
 SELECT *,
   first_value(topic IGNORE NULLS) OVER earlier AS topic_before,
@@ -189,9 +190,9 @@ JOIN whole.handles AS h ON h.kind = 'consumer' AND h.chain = p.chain AND h.rank 
   AND h.own = f.incarnation AND h.id = f.consumer_id
 WHERE f.command = 'FLOW' GROUP BY p.chain, f.consumer_id, h.incarnation;
 
--- merged_handles: what each was, of all captures; what is not summed up is the first that is known,
--- but for the epoch, which an opening that comes again steps. Where an opening was lost, the id is
--- closed by what closed it first. An answer behind its closing opens none.
+-- merged_handles: one row per producer or consumer. A column has its first known value, except for the
+-- epoch, which each repeated opening steps. If an opening was lost, the first close closes the id. An
+-- answer behind the close opens nothing.
 CREATE TABLE whole.merged_handles AS
 WITH merged_parts AS (
   SELECT kind, chain, id, incarnation,
@@ -229,8 +230,8 @@ LEFT JOIN whole.first_flows AS f
 CREATE VIEW whole.producers AS SELECT * FROM whole.merged_handles WHERE kind = 'producer';
 CREATE VIEW whole.consumers AS SELECT * FROM whole.merged_handles WHERE kind = 'consumer';
 
--- frames: packets are numbered as frames are, so that they compare over captures. What `detail` or
--- deliveries alone say in captures of older schema versions stands in columns, too.
+-- frames: packets have the frames' numbers, so that they compare across captures. Values that captures
+-- of older schema versions have only in `detail` or in deliveries are in columns, too.
 CREATE VIEW whole.frames AS
 SELECT f.* REPLACE (
   '' AS capture, p.chain AS connection_id, o.n AS frame_no, o.n AS first_packet,
@@ -267,10 +268,10 @@ LEFT JOIN whole.handles AS h ON h.kind = 'consumer' AND h.chain = p.chain AND h.
   AND h.own = a.incarnation AND h.id = a.consumer_id
 UNION ALL BY NAME FROM whole.carried_acks;
 
--- events: holes, those between captures among them. What is skipped where a direction comes from
--- the capture before is the rest of a frame, as far as that reaches (rests).
+-- events: holes, including those between captures. If a direction continues from the previous capture,
+-- skipped bytes are the rest of a frame, up to that frame's end (rests).
 CREATE VIEW whole.events AS
-WITH firsts AS (
+WITH first_frames AS (
   SELECT capture, connection_id, direction, min(frame_no) AS frame_no,
     min(stream_offset) AS stream_offset
   FROM main.frames SEMI JOIN (
@@ -279,26 +280,26 @@ WITH firsts AS (
   ) USING (capture, connection_id)
   GROUP BY capture, connection_id, direction
 ),
--- What is missing before the first frame of a direction: between captures, or where its own did not
--- know yet what it was, and told it by a notice alone.
+-- Bytes missing before the first frame of a direction: between captures, or before the capture knew the
+-- protocol, when it wrote a notice but no event.
 before_first AS (
   SELECT after_capture AS capture, after_connection_id AS connection_id, direction
   FROM main.handovers WHERE missing > 0
   UNION
   SELECT g.capture, g.connection_id, g.direction
   FROM main.notices AS g JOIN whole.parts AS p USING (capture, connection_id)
-  LEFT JOIN firsts AS b USING (capture, connection_id, direction)
+  LEFT JOIN first_frames AS b USING (capture, connection_id, direction)
   ANTI JOIN main.all_events AS e ON e.capture = g.capture AND e.connection_id = g.connection_id
     AND e.direction = g.direction AND e.event = 'gap' AND e.stream_offset = g.stream_offset
   WHERE g.code = 'gap_lost' AND coalesce(g.stream_offset < b.stream_offset, true)
     AND CASE g.direction WHEN 'to_client' THEN p.comes_from_to_client
       ELSE p.comes_from_to_broker END
 ),
-given AS (
+event_positions AS (
   SELECT p.rank, p.chain, e.direction, e.is_inside,
     CASE WHEN is_at_border THEN 0 ELSE e.behind_frame_no END AS behind_frame_no, e.event
   FROM main.all_events AS e JOIN whole.parts AS p USING (capture, connection_id)
-  LEFT JOIN firsts AS b ON b.capture = e.capture AND b.connection_id = e.connection_id
+  LEFT JOIN first_frames AS b ON b.capture = e.capture AND b.connection_id = e.connection_id
     AND b.direction = e.direction
   LEFT JOIN main.rests AS r ON r.capture = e.capture AND r.connection_id = e.connection_id
     AND r.direction = e.direction
@@ -307,15 +308,15 @@ given AS (
       ELSE p.comes_from_to_broker END AS is_at_border) AS s
   WHERE e.event IN ('gap', 'skipped') AND NOT (is_at_border AND coalesce(e.bytes <= r.bytes, true))
   UNION ALL
-  -- It may lie behind any frame up to that one.
+  -- The hole may lie behind any frame up to the first one.
   SELECT p.rank, p.chain, s.direction, false, coalesce(o.frame_no, 0), 'gap'
   FROM before_first AS s JOIN whole.parts AS p USING (capture, connection_id)
-  LEFT JOIN firsts AS b USING (capture, connection_id, direction)
+  LEFT JOIN first_frames AS b USING (capture, connection_id, direction)
   LEFT JOIN (FROM whole.orders UNION ALL BY NAME SELECT rank, chain, 0 AS frame_no FROM whole.parts)
     AS o ON o.rank = p.rank AND o.chain = p.chain AND coalesce(o.frame_no < b.frame_no, true)
 ),
-later AS (SELECT rank, chain, min(n) AS n FROM whole.orders GROUP BY rank, chain),
-older AS (
+first_numbers AS (SELECT rank, chain, min(n) AS n FROM whole.orders GROUP BY rank, chain),
+gap_positions AS (
   SELECT g.rank, g.chain, g.direction, g.frames_missing = 0 AS is_inside, g.stream_offset,
     max(o.n) AS n
   FROM main.gaps AS g LEFT JOIN whole.orders AS o ON o.rank = g.rank AND o.chain = g.chain
@@ -326,9 +327,10 @@ older AS (
 )
 SELECT '' AS capture, e.chain AS connection_id, e.event, e.direction, e.is_inside,
   coalesce(o.n, l.n - 1, 0) AS behind_frame_no
-FROM given AS e ASOF LEFT JOIN (FROM whole.orders SEMI JOIN given USING (rank, chain)) AS o
+FROM event_positions AS e
+ASOF LEFT JOIN (FROM whole.orders SEMI JOIN event_positions USING (rank, chain)) AS o
   ON o.rank = e.rank AND o.chain = e.chain AND o.frame_no <= e.behind_frame_no
-LEFT JOIN later AS l ON l.rank = e.rank AND l.chain = e.chain
+LEFT JOIN first_numbers AS l ON l.rank = e.rank AND l.chain = e.chain
 UNION ALL
 SELECT '', g.chain, 'gap', g.direction, g.is_inside, coalesce(g.n, l.n - 1, 0)
-FROM older AS g LEFT JOIN later AS l ON l.rank = g.rank AND l.chain = g.chain;
+FROM gap_positions AS g LEFT JOIN first_numbers AS l ON l.rank = g.rank AND l.chain = g.chain;

@@ -24,7 +24,7 @@ def test_records_are_found_behind_as_many_as_the_bytes_allow() -> None:
     side.is_lost, side.lost_from = True, 0
     side.stream.begin_search(len(lost))
     side.stream.add(StreamRange(len(lost), len(lost) + len(kept), 1, 1, 0), memoryview(kept))
-    found = side.found()
+    found = side.find_record()
     assert found is not None and bytes(found.content)[:-1] == b"here"
     assert found.lost_records == 30 and side.sequence == 31
 
@@ -36,7 +36,7 @@ def test_a_key_update_in_a_hole_is_followed() -> None:
     side.is_lost, side.lost_from = True, 0
     side.stream.begin_search(len(lost))
     side.stream.add(StreamRange(len(lost), len(lost) + len(kept), 1, 1, 0), memoryview(kept))
-    assert side.found() is not None and side.sequence == 2
+    assert side.find_record() is not None and side.sequence == 2
 
 
 def test_noise_costs_no_more_than_its_bound() -> None:
@@ -49,6 +49,6 @@ def test_noise_costs_no_more_than_its_bound() -> None:
         data = record * 20
         side.stream.add(StreamRange(at, at + len(data), 1, 1, 0), memoryview(data))
         at += len(data)
-        assert side.found() is None
+        assert side.find_record() is None
     assert side.tried_bytes <= limits.MAX_TLS_TRIED_BYTES + 20 * (1 << 15)
     assert len(side.stream.data) < 1000
