@@ -1,5 +1,4 @@
-"""The settings of the command's process: it keeps freed memory, collects garbage rarely, and runs
-algebra in one thread.
+"""Settings of the command's process: keep freed memory, rarely collect garbage, one algebra thread.
 
 Imported before anything that imports numpy; the library itself never does this.
 Measured on 300 MB of small frames, in processor time: memory given back to the system and asked for
