@@ -1,4 +1,4 @@
-"""The command anonymize, and what it shares with evidence."""
+"""The command anonymize, and functions that it shares with evidence."""
 
 import os
 from contextlib import suppress
@@ -23,10 +23,11 @@ _KEY_BYTES: Final = 32
 
 
 def anonymizer_of(keep_addresses: bool, keep_names: bool, key_file: Path | None) -> "Anonymizer":
-    """What decides what everything becomes.
+    """Return the anonymizer of a key and of options.
 
     Raises:
-        UsageError: the file holds no key, or others can read it. OutputError: it cannot be made.
+        UsageError: the file has no key, or other users can read it. OutputError: it cannot be
+            created.
     """
     from dissector.evidence.anonymizer import Anonymizer, Keeping, new_key
 
@@ -121,7 +122,7 @@ def anonymize(
 
 
 def changes(done: "Anonymized", anonymizer: "Anonymizer") -> list[str]:
-    """What was done to packets, in sentences."""
+    """Return sentences about the changes to packets."""
     keeping = anonymizer.keeping
     repacked, nameless, noise = (
         sum(getattr(each, name) for each in anonymizer.by_protocol.values())

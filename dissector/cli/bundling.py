@@ -1,4 +1,4 @@
-"""What a bundle holds besides its packets: rows and numbers of these, readable, and the page."""
+"""The parts of a bundle besides its packets: their rows, numbers, readable tables, and the page."""
 
 import io
 import json
@@ -43,7 +43,7 @@ _READABLE: Final = {
     ),
 }
 _NO_NUMBERS: Final = ("sources", "verdicts", "findings")  # names of files, and sentences
-# What a selection by name shows, how it is known, and what else could look the same.
+# Per named selection: what it shows, how that is known, and what else could look the same.
 _SELECTED: Final = {
     "checksum mismatch": (
         "Frames carry a checksum that their bytes do not have.",
@@ -77,10 +77,10 @@ _OWN_COLUMNS: Final = ("capture", "origin_capture")
 
 @as_data()
 def derived(lake: "Lake", roles: Mapping[str, Sequence[int]]) -> dict[str, bytes]:
-    """The parts that follow from the packets.
+    """The parts that are derived from the packets.
 
     Args:
-        lake: of them alone. roles: numbers of frames, by what they are there for.
+        lake: of these packets alone. roles: frame numbers by role.
     """
     by_frame = {number: role for role, numbers in roles.items() for number in numbers}
     parts = _frames(lake, by_frame)
@@ -125,7 +125,7 @@ def _parquet(table: "pa.Table") -> bytes:
 
 
 def _text_table(table: "pa.Table") -> str:
-    """Rows in columns that are as wide as what they hold."""
+    """Rows as text, in columns of their values' width."""
     names = table.column_names
     cells = [
         [safe_text(render.field_text(value)) or "-" for value in row.values()]
@@ -142,7 +142,7 @@ def _text_table(table: "pa.Table") -> str:
 
 
 def numbers(lake: "Lake") -> dict[str, Any]:
-    """The numbers of a report of a lake, without sentences and names of files."""
+    """The numbers of a lake's report, without sentences and file names."""
     from dissector.queries.duckdb_engine import DuckdbEngine
     from dissector.report.pipeline import ALL, make_report
 
@@ -156,7 +156,7 @@ def numbers(lake: "Lake") -> dict[str, Any]:
 
 
 def _opening(manifest: Mapping[str, Any], shown: Sequence["Shown"]) -> list[str]:
-    """What is shown: title, what it means, how it is known, what else could look the same."""
+    """The page's first lines: title, meaning, how it is known, what else could look the same."""
     if not shown:
         name = manifest["what"]
         return [f"# Evidence: {name}", *(f"\n{line}" for line in _SELECTED.get(name, ()))]
@@ -180,8 +180,8 @@ def page(
     """The page to paste into a report.
 
     Args:
-        manifest: of the bundle. source: facts of the whole capture. selected: numbers of frames of
-            the bundle. shown: the findings that it is for.
+        manifest: of the bundle. source: facts of the whole capture. selected: frame numbers in
+            the bundle. shown: the bundle's findings.
     """
     chosen = set(selected)
     exchanges = [
@@ -253,7 +253,7 @@ def _when(
 
 
 def _escaped(text: str) -> str:
-    """A text of the wire that is no markup."""
+    """A wire text with markup escaped."""
     plain = safe_text(text)
     return "".join(f"\\{sign}" if sign in "`*_[]<>|#" else sign for sign in plain)
 
@@ -305,12 +305,12 @@ def _of_deliveries(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def same(name: str, mine: bytes, theirs: bytes | None) -> bool:
-    """Whether a part says what it says when it is made again.
+    """Whether a part equals its recomputed contents.
 
-    What a newer program says beyond that (further columns, further numbers) is no difference.
+    Further columns and numbers of a newer program are no difference.
 
     Args:
-        mine: made again; theirs: of the bundle.
+        mine: recomputed; theirs: of the bundle.
     """
     if theirs is None or mine == theirs:
         return mine == theirs
@@ -326,7 +326,7 @@ def same(name: str, mine: bytes, theirs: bytes | None) -> bool:
 
 
 def _holds(mine: Any, theirs: Any) -> bool:
-    """Whether everything of theirs is in mine."""
+    """Whether `mine` contains all of `theirs`."""
     if isinstance(theirs, dict) and isinstance(mine, dict):
         return all(name in mine and _holds(mine[name], value) for name, value in theirs.items())
     if isinstance(theirs, list) and isinstance(mine, list):

@@ -1,4 +1,4 @@
-"""The command compare: two runs against each other, for people and for jobs that nobody watches."""
+"""The command compare: compares two runs, for people and for unattended jobs."""
 
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -139,10 +139,10 @@ def compare(
 
 
 def _run(name: str, selected: selecting.Selected, common: Common, chain: str) -> tuple["Run", int]:
-    """One side, and the exit code that came of reading it.
+    """Read one side; return it and the exit code of reading.
 
     Raises:
-        InputError: it cannot be read, or holds nothing. UsageError: nothing is about the topics.
+        InputError: it cannot be read, or is empty. UsageError: it has no rows of the topics.
     """
     from dissector.compare.lake_run import run_of_lake
     from dissector.compare.report_run import report_file, run_of_report
@@ -161,9 +161,9 @@ def _run(name: str, selected: selecting.Selected, common: Common, chain: str) ->
 
 
 def _lake(path: Path) -> Path | None:
-    """The lake that a folder is, or that `dissector analyze` wrote into it; None if there is none.
+    """The lake in a folder, or in a folder of `dissector analyze`; None if there is none.
 
-    An empty lake has no manifest and looks like any folder, but for those of its tables.
+    An empty lake has no manifest: it is recognised by the folders of its tables.
     """
     from dissector.lake.manifest import MANIFEST_FOLDER
 
@@ -216,7 +216,7 @@ def _text_report(comparison: dict[str, Any], paint: Paint, width: int | None) ->
 
 
 def _cells(cells: Sequence[str], sizes: Sequence[int]) -> str:
-    """Cells below each other: words to the left, numbers to the right."""
+    """A line of aligned cells: words to the left, numbers to the right."""
     parts = [
         f"{cell:>{size}}" if 2 <= at <= 5 else f"{cell:<{size}}"
         for at, (cell, size) in enumerate(zip(cells, sizes, strict=True))

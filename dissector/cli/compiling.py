@@ -1,7 +1,7 @@
-"""What is said while kernels are compiled: at once what happens, then how far it is.
+"""Messages while kernels are compiled: the reason at once, then the progress.
 
-After an installation without compiled code the first command compiles what it needs; later ones
-find it.
+After an installation without compiled code the first command compiles the kernels that it needs;
+later commands load these from the cache.
 """
 
 import os
@@ -20,7 +20,7 @@ _EVERY_SECONDS: Final = 20.0
 
 
 def is_all_kept() -> bool:
-    """Whether all code of the program, as it is now, lies in the package or in the cache."""
+    """Whether the package or the cache has the compiled code of all kernels as they are now."""
     from dissector.native.code import kept_list
     from dissector.native.digests import program_digest
 
@@ -28,7 +28,7 @@ def is_all_kept() -> bool:
 
 
 def can_be_kept() -> bool:
-    """Whether code that is compiled will be found by the next process."""
+    """Whether the next process can load code that this one compiles."""
     from dissector.jit import cache_folder
     from dissector.native import trust
 
@@ -40,18 +40,18 @@ def can_be_kept() -> bool:
 
 
 def is_needed() -> bool:
-    """Whether compiling everything beforehand spares other processes something."""
+    """Whether compiling everything beforehand saves other processes work."""
     from dissector.jit import compiled
 
     return compiled() and not is_all_kept() and can_be_kept()
 
 
 class Compiling:
-    """Listens to the compiler, and speaks on standard error: a line that changes on a terminal, a
-    line now and then elsewhere.
+    """Reports the compiler's progress on standard error: one changing line on a terminal, else a
+    line now and then.
 
     Args:
-        words: how loudly the user wants to be told.
+        words: prints messages at the user's level.
         is_drawn: whether a line may change on a terminal.
         clock: seconds.
     """
@@ -72,7 +72,7 @@ class Compiling:
         self._reported_at = 0.0
 
     def __call__(self, name: str | None) -> None:
-        """A kernel begins to be compiled, or is through."""
+        """Report that a kernel's compilation begins; None: that it has ended."""
         if self._words.loudness < NORMAL or self._is_silent:
             return
         if name is None:
@@ -86,7 +86,7 @@ class Compiling:
             return
         assert self._done is not None
         number = self._done + 1
-        # Rare kinds of arguments need a kernel more.
+        # Rare argument types need further kernels.
         text = f"compiling kernel {number} of about {max(KERNELS, number)}"
         if self._draw(f"dissector: {text}: {name.removeprefix('dissector.')}"):
             return

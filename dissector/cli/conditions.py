@@ -1,4 +1,4 @@
-"""--fail-on: conditions over the numbers of a report, for jobs that nobody watches."""
+"""--fail-on: conditions over the numbers of a report, for unattended jobs."""
 
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
@@ -10,23 +10,23 @@ from dissector.findings.loading import SEVERITIES
 
 
 class Condition(NamedTuple):
-    """text: as given; node: as read."""
+    """A condition. text: as given; node: parsed."""
 
     text: str
     node: expression.Node
 
 
 def read_conditions(texts: Sequence[str]) -> list[Condition]:
-    """Read the expressions before any work is done.
+    """Parse the expressions, before any work is done.
 
     Raises:
-        UsageError: one cannot be read.
+        UsageError: one has a syntax error.
     """
     return [Condition(text, expression.parse(text)) for text in texts]
 
 
 def paths_of(report: Any, prefix: str = "") -> Iterator[str]:
-    """The names of all single numbers of a report: send_latency.total.latency_ms.p99."""
+    """The paths of all single numbers of a report, such as send_latency.total.latency_ms.p99."""
     if isinstance(report, dict):
         for name, inner in report.items():
             yield from paths_of(inner, f"{prefix}.{name}" if prefix else name)
@@ -35,7 +35,7 @@ def paths_of(report: Any, prefix: str = "") -> Iterator[str]:
 
 
 _KEYED: Final = frozenset({"not_judged", "limits_hit", "one_way_connections", "validation_errors"})
-# Parts that a report has only if there was something to tell.
+# Parts that a report has only in some cases.
 _OPTIONAL: Final = (
     "permit_utilization.total.utilization_of",
     "permit_utilization.balance_over_time",
@@ -43,7 +43,7 @@ _OPTIONAL: Final = (
 
 
 def check_paths(conditions: Sequence[Condition], is_of_lake: bool = False) -> None:
-    """Hold the names in conditions against the sections of reports, before anything is read.
+    """Check the names in conditions against the sections of reports, before anything is read.
 
     Args:
         is_of_lake: the report is made from a lake, and may join captures.
@@ -61,7 +61,7 @@ def check_paths(conditions: Sequence[Condition], is_of_lake: bool = False) -> No
             _check_of_finding(column.name)
     if not names:
         return
-    # What a report has, its sections tell: one of nothing has every number, too.
+    # A report of empty tables has every number, too: its sections give all paths.
     from dissector.report.merged_tables import empty_tables
     from dissector.report.result import build
 
@@ -81,10 +81,10 @@ def check_paths(conditions: Sequence[Condition], is_of_lake: bool = False) -> No
 
 
 def value_at(report: Any, path: str) -> expression.Value:
-    """The number of this name.
+    """The number at a path.
 
-    A count by name that has no entry is 0: `errors.total.by_request.SEND` where no SEND was
-    refused. Any other name that is not there is a mistake.
+    A count by name without an entry is 0: `errors.total.by_request.SEND` where no SEND was
+    refused. Any other missing name is an error.
 
     Raises:
         UsageError: the report has no such number.
@@ -108,7 +108,7 @@ def value_at(report: Any, path: str) -> expression.Value:
 
 
 def _nearest(path: str, paths: Sequence[str]) -> str | None:
-    """The path that was meant: the shortest with all parts of this one, else the most similar."""
+    """The path probably meant: the shortest with all parts of this one, else the most similar."""
     parts = path.split(".")
     whole = []
     for each in paths:
@@ -122,7 +122,7 @@ def _nearest(path: str, paths: Sequence[str]) -> str | None:
 
 
 def _counts_by_name(names: Sequence[str], counts: dict[str, Any]) -> bool:
-    """Whether a part of the report counts things by names that occur only if they happened."""
+    """Whether a part of the report counts by names and omits the names with a count of 0."""
     keyed = ("_by_", "outcomes", *_KEYED)
     is_keyed = any(name.startswith("by_") or any(each in name for each in keyed) for name in names)
     return is_keyed and all(isinstance(count, int | dict) for count in counts.values())
@@ -156,8 +156,8 @@ _PARTS: Final = ("subject.", "measured.", "thresholds.")
 
 
 class _Severity(str):
-    """A severity, by what it weighs, beside another or the text of one; each order is its own, as
-    that of letters would stand for one that is not here."""
+    """A severity, ordered by weight against a severity or its text. All comparisons are defined, as
+    `str` would compare by letters."""
 
     def __lt__(self, other: str) -> bool:
         return _weight(self) < _weight(other)

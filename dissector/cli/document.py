@@ -1,4 +1,4 @@
-"""The commands in words: docs/commands.md.
+"""Generates the reference of commands, docs/commands.md.
 
 python -m dissector.cli.document            print docs/commands.md
 python -m dissector.cli.document FILE       write it
@@ -15,7 +15,7 @@ from dissector.cli.exits import EXITS
 from dissector.cli.main import dissector
 from dissector.notices import NOTICES
 
-HELP_WIDTH: Final = 78  # what is used of a terminal of 80 columns
+HELP_WIDTH: Final = 78  # columns used of a terminal of 80
 
 _OPENING: Final = """\
 # Commands
@@ -116,12 +116,12 @@ def _commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Comman
 
 
 def all_commands() -> list[tuple[str, click.Command]]:
-    """Every command with its whole name, `dissector` first, in the order of --help."""
+    """Every command with its full name, `dissector` first, in the order of --help."""
     return [("dissector", dissector), *_commands(dissector, "dissector")]
 
 
 def help_text(name: str, command: click.Command) -> str:
-    """What `name --help` prints on a terminal of 80 columns."""
+    """The output of `name --help` on a terminal of 80 columns."""
     words = name.split(" ")
     settings = {**dissector.context_settings, "terminal_width": HELP_WIDTH}
     context = click.Context(dissector, info_name=words[0], **settings)
@@ -158,12 +158,12 @@ def commands_page() -> str:
 
 
 def _plain(sentence: str) -> str:
-    """The sentence of a notice with a letter for each number that it carries."""
+    """The sentence of a notice with a letter in place of each number."""
     return sentence.replace("{value}", "*n*").replace("{value2}", "*m*").replace("|", "\\|")
 
 
 def main(arguments: list[str]) -> None:
-    """Print the page, or write it to the file that is named; options are no names."""
+    """Print the page, or write it to the named file; options are no file names."""
     if arguments and not arguments[0].startswith("-"):
         Path(arguments[0]).write_text(commands_page(), "utf-8")
     else:

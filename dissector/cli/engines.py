@@ -1,4 +1,4 @@
-"""Which engine counts: DuckDB in this process, or Spark, on one machine or many."""
+"""The choice of a report's engine: DuckDB in this process, or Spark, on one machine or many."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from dissector.report.partitions import Engine
 
 Name = Literal["auto", "duckdb", "spark"]
-# A lake of more rows than this is shared out: below it, Spark starts while DuckDB is through.
+# A lake of more rows is queried by Spark: with fewer, DuckDB ends before Spark has started.
 LARGE_ROWS: Final = 100_000_000
-# What spark-submit sets for the program that it runs.
+# The environment variable that spark-submit sets for its program.
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 
 engine_option = click.option(
@@ -32,7 +32,7 @@ engine_option = click.option(
 
 
 def chosen(name: Name, master: str | None, rows: int) -> tuple[str, str]:
-    """The engine, and the sentence that says which one and why.
+    """The engine's name, and the sentence that says which one and why.
 
     Args:
         master: of Spark, if the user named one. rows: of the lake.
@@ -57,12 +57,12 @@ def chosen(name: Name, master: str | None, rows: int) -> tuple[str, str]:
 def opened(
     name: str, master: str | None, common: "Common"
 ) -> Iterator[Callable[[Path], AbstractContextManager["Engine"]]]:
-    """What gives an engine, given a folder for what it writes on its way.
+    """Yield a function from a folder for intermediate files to an engine.
 
-    Spark starts when it is first asked for: where all is kept already, it is not needed.
+    Spark starts at the first call: with all rows cached, it is not needed.
 
     Raises:
-        DependencyError: Spark is missing. What is yielded raises it where Java is.
+        DependencyError: Spark is missing. The yielded function raises it if Java is.
     """
     if name == "duckdb":
         yield partial(DuckdbEngine, threads=common.jobs)
@@ -71,7 +71,7 @@ def opened(
         from dissector.spark.engine import SparkEngine
         from dissector.spark.session import started
     with ExitStack() as stack:
-        # A session that runs is used again.
+        # A running session is reused.
         yield lambda folder: SparkEngine(
             stack.enter_context(started(master, "dissector-report")), folder
         )

@@ -1,4 +1,4 @@
-"""The commands evidence and verify: a bundle that settles a bug report, and its check."""
+"""The commands evidence and verify: write a bundle for a bug report, and check bundles."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from dissector.queries.sandbox import Sandbox
     from dissector.sources.rings import Chain
 
-# Kept here as well, so that the help needs no library; a test holds both equal.
+# A copy, so that the help imports no library; a test checks that both are equal.
 FINDING_NAMES: Final = ("checksum_mismatch", "stall", "redelivery_loop", "error", "lost_receipt")
 _LIBRARIES: Final = ("numpy", "pyarrow", "duckdb", "protobuf")
 _MOST_FRAMES: Final = 1 << 62
 
 
 def frame_range(text: str) -> tuple[int, int]:
-    """The first and the last of A-B, or one number.
+    """Parse a range A-B, or one number: the first and last frame.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: it is neither.
     """
     first, sign, last = text.partition("-")
     if not first.isdecimal() or (sign and not last.isdecimal()):
@@ -52,7 +52,7 @@ def frame_range(text: str) -> tuple[int, int]:
 
 
 def _finding_name(text: str) -> str:
-    """One of FINDING_NAMES, or a rule by its number or code."""
+    """Check a name: one of FINDING_NAMES, or a rule's number or code."""
     from dissector.findings.loading import load_rules, named
 
     if text not in FINDING_NAMES:
@@ -64,7 +64,7 @@ def _finding_name(text: str) -> str:
 
 
 class _Source(NamedTuple):
-    """A capture that evidence is taken from: its rows, its packets, and how reading went."""
+    """The capture of a bundle: its rows, its packets, and the outcome of reading."""
 
     lake: "Lake"
     engine: "Sandbox"
@@ -159,7 +159,7 @@ def evidence(
 
 
 def _keep(condition: str | None) -> Any:
-    """What -Y keeps of rows of frames."""
+    """The filter of -Y over rows of frames."""
     if condition is None:
         return None
     parsed = expression.parse(condition)
@@ -171,7 +171,7 @@ def _keep(condition: str | None) -> Any:
 def _opened(
     inputs: Sequence[str], lake: Path | None, common: Common, mode: str
 ) -> Iterator[_Source]:
-    """Rows and packets of what the user named."""
+    """Open rows and packets of the user's inputs."""
     from dissector.evidence.source_files import chains_of
     from dissector.queries.sandbox import sandbox_over
     from dissector.report.workspace import temporary
@@ -191,7 +191,7 @@ def _opened(
 def _made(
     source: _Source, filters: "Filters", anonymizer: "Anonymizer", common: Common
 ) -> tuple[dict[str, bytes], dict[str, Any], int]:
-    """The parts of a bundle, what its manifest says, and how many packets it has."""
+    """Build a bundle: its parts, its manifest's facts, and the number of its packets."""
     from dissector.evidence.anonymizing import anonymize
     from dissector.evidence.cutting import cut, path_of, reread, roles_in
     from dissector.evidence.frame_selection import SELECTED, choose
@@ -263,7 +263,7 @@ def _parts(
 
 
 def _comments(engine: "Sandbox", chosen: "Chosen", part: "Cut") -> dict[int, list[str]]:
-    """What stands on each packet: its number in the capture, and frames that end in it."""
+    """The comment of each packet: its number in the capture, and the frames that end in it."""
     from dissector.evidence.facts import sentences
 
     texts = sentences(engine, chosen)
@@ -277,7 +277,7 @@ def _manifest(
     source: _Source, filters: "Filters", made: tuple["Chosen", "Cut", "Anonymized"],
     anonymizer: "Anonymizer", common: Common,
 ) -> dict[str, Any]:  # fmt: skip
-    """What the manifest says, but for the parts."""
+    """The manifest's facts, without the parts."""
     from dissector.evidence.facts import capture_facts
 
     chosen, part, done = made
@@ -299,7 +299,7 @@ def _manifest(
 
 
 def _shown(part: "Cut") -> list[str]:
-    """What the packets alone say, beside what the whole capture says."""
+    """Sentences that compare the packets alone with the whole capture."""
     whole = sum(level > 0 for level in part.levels.values())
     same = part.selected - part.differing
     lines = [
@@ -315,7 +315,7 @@ def _shown(part: "Cut") -> list[str]:
 
 
 def _what(filters: "Filters") -> str:
-    """What was selected, without names."""
+    """The selection in words, without names."""
     parts = []
     if filters.finding:
         parts.append(filters.finding.replace("_", " "))
@@ -337,7 +337,7 @@ def _what(filters: "Filters") -> str:
 
 
 def _command(filters: "Filters", anonymizer: "Anonymizer") -> str:
-    """The command without what names something: paths, topics, expressions."""
+    """The command without names: paths, topics, expressions."""
     words = ["dissector", "evidence", "INPUT"]
     words += [word for number in filters.connections for word in ("--connection", str(number))]
     words += [word for a, b in filters.frames for word in ("--frames", f"{a}-{b}")]
@@ -412,10 +412,10 @@ def _verify(path: str, common: Common) -> None:
 
 
 def _shown_again(manifest: dict[str, Any], own: "Sandbox", path: str) -> list[str] | None:
-    """What the packets of a bundle show of its finding; None where they do not show what it says.
+    """Sentences on the finding that a bundle's packets show; None if they contradict the manifest.
 
     Raises:
-        InputError: what the manifest says of it cannot be read.
+        InputError: the manifest's entry on the finding is malformed.
     """
     from dissector.evidence.showing import facts_of, findings_in, sentences
 
@@ -432,7 +432,7 @@ def _shown_again(manifest: dict[str, Any], own: "Sandbox", path: str) -> list[st
 
 
 def _known_options(options: Any, path: str) -> dict[str, Any]:
-    """Options of the core that a manifest names."""
+    """The core's options in a manifest."""
     if not isinstance(options, dict):
         raise InputError(f"{path}: the bundle is damaged: its options cannot be read")
     known = ("protocol", "max_frame_bytes", "reorder_window_ms", "overlap", "verify_checksums")

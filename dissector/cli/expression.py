@@ -1,10 +1,10 @@
-"""The language of -Y and --fail-on: an expression as text to an expression as a tree, no eval.
+"""The language of -Y and --fail-on: parses the text of an expression to a tree, without eval.
 
     frame_bytes > 1000 and command in ("SEND", "MESSAGE") and not topic contains "retry"
 
 A comparison with a null is false, whatever the operator, so `partition != 3` leaves out rows
-without a partition; `partition == null` and `partition != null` ask for its absence and presence.
-`not` turns true and false around and nothing else. A column of yes and no may stand alone.
+without a partition; `partition == null` and `partition != null` test absence and presence. `not`
+only swaps true and false. A Boolean column may be an expression by itself.
 """
 
 import re
@@ -75,7 +75,7 @@ class Membership(NamedTuple):
 
 
 class Flag(NamedTuple):
-    """A column of yes and no that stands alone."""
+    """A Boolean column as an expression."""
 
     column: Column
 
@@ -97,7 +97,7 @@ Node = Comparison | Membership | Flag | Negation | Junction
 
 
 def refuse(text: str, at: int, reason: str) -> NoReturn:
-    """Raise an error that names the character at fault: its number, and the text from there on."""
+    """Raise an error with the position of the wrong character and the text from there on."""
     rest = text[at : at + 24].encode("unicode_escape").decode()
     where = f'at "{rest}"' if rest else "at its end"
     raise UsageError(f"expression, character {at + 1}, {where}: {reason}")
@@ -116,7 +116,7 @@ def _read_number(digits: str) -> int | float:
 
 
 def read_tokens(text: str) -> list[Token]:
-    """The words of an expression, the last one of kind `end`."""
+    """The tokens of an expression, the last one of kind `end`."""
     tokens: list[Token] = []
     at = 0
     end = len(text.rstrip())
@@ -143,7 +143,7 @@ def read_tokens(text: str) -> list[Token]:
 
 
 class _Reader:
-    """Reads tokens from left to right; one method for each rule of the grammar."""
+    """A recursive descent parser: one method per rule of the grammar."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -258,10 +258,10 @@ class _Reader:
 
 
 def parse(text: str) -> Node:
-    """Read an expression.
+    """Parse an expression.
 
     Raises:
-        UsageError: it cannot be read; the text shows where.
+        UsageError: it has a syntax error; the text shows where.
     """
     if not text.strip():
         raise UsageError("the expression is empty")

@@ -1,4 +1,4 @@
-"""The commands findings and explain: what is wrong, and what a name or number means."""
+"""The commands findings and explain: list faults, and explain names and numbers."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -120,7 +120,7 @@ def _run_rules(
     engine: tuple[Name, str | None],
     common: Common,
 ) -> tuple[list["Finding"], list["RuleProblem"], list[Row]]:
-    """The findings of rules in a lake, the rules that failed, and the files of the captures."""
+    """Run rules over a lake: their findings, the rules that failed, and the captures' files."""
     from dissector.findings.finding import findings_of
     from dissector.findings.querying import rule_queries
     from dissector.findings.running_findings import joined, noted
@@ -178,7 +178,7 @@ def lines_of(
     paint: Paint,
     width: int | None,
 ) -> Iterator[str]:
-    """Findings as text for people. rules: how many were asked."""
+    """Findings as lines of text. rules: how many were run."""
     if not rows:
         yield f"no findings; {counted(rules, 'rule')} asked"
         return

@@ -1,8 +1,8 @@
 """The command follow: one connection's bytes, both directions in order, gaps beside them.
 
-The input is read twice. The first pass finds out which side is the client and where secrets lie,
-the second one prints. Hidden is what `stream_secrets` says, as in files of packets, and the whole
-body of commands that carry credentials: what is printed need not be read by a machine.
+The input is read twice. The first pass determines the client's side and the positions of secrets,
+the second one prints. It hides the secrets of `stream_secrets`, as files of packets do, and the
+whole body of commands with credentials: no machine needs to parse the output.
 """
 
 import sys
@@ -44,10 +44,10 @@ _STYLES: Final = {"to_broker": "cyan", "to_client": "green", "unknown": "bold"}
 class ConversationPart(NamedTuple):
     """A part of the conversation.
 
-    kind: data, lost (never captured) or cut (its packet is not there whole).
+    kind: data, lost (never captured) or cut (its packet was captured in part).
     size: bytes of the stream.
-    data: what is there of them.
-    hidden: how many of them are shown as `*`.
+    data: the captured bytes.
+    hidden: the number of bytes shown as `*`.
     """
 
     direction: str
@@ -61,20 +61,20 @@ class ConversationPart(NamedTuple):
 
 
 class ConnectionFacts:
-    """What the first pass learns about the connection."""
+    """The first pass's results about the connection."""
 
     def __init__(self, connection: int) -> None:
         self.connection = connection
         self.ends: dict[str, Any] | None = None
         self.directions = ["to_broker", "to_client"]  # by endpoint
-        # Filled until a frame tells the direction.
+        # Filled until a frame gives the direction.
         self._endpoint_of_packet: dict[int, int] = {}
         self._is_known = False
         self.secrets = (DirectionSecrets(), DirectionSecrets())  # by endpoint
         self._early: list[tuple[str, int, Frame, bool]] = []  # while no direction is known
 
     def add(self, block: "TableBlock") -> None:
-        """Look at a block of the first pass."""
+        """Process a block of the first pass."""
         from dissector.schemas.rows import arrow_batch
 
         if block.table == "conversation":
@@ -119,7 +119,7 @@ class ConnectionFacts:
             self._give_frames()
 
     def _give_frames(self) -> None:
-        """Give the frames to the endpoints that sent them."""
+        """Assign the waiting frames to the endpoints that sent them."""
         for direction, packet, frame, hides_body in self._early:
             endpoint_index = self._endpoint_of_packet.get(packet, 0)
             if direction in self.directions and direction != "unknown":
@@ -131,7 +131,7 @@ class ConnectionFacts:
         self._early.clear()
 
     def finish(self) -> None:
-        """The first pass is over."""
+        """End the first pass."""
         protocol = self.ends["protocol"] if self.ends is not None else ""
         is_midstream = self.ends is not None and self.ends["started"] == "midstream"
         self._give_frames()
@@ -140,7 +140,7 @@ class ConnectionFacts:
 
 
 def _parts(block: "TableBlock") -> Iterator[tuple[int, int, bytes]]:
-    """Side, offset and bytes of the ranges of a block; no bytes where they are missing."""
+    """Endpoint, offset and bytes of a block's ranges; missing ranges have no bytes."""
     columns: dict[str, Any] = block.columns
     data = columns["data"]
     for row in range(block.rows):
@@ -152,7 +152,7 @@ def _parts(block: "TableBlock") -> Iterator[tuple[int, int, bytes]]:
 def portions(
     block: "TableBlock", facts: ConnectionFacts, redact: bool
 ) -> Iterator[ConversationPart]:
-    """The parts of the conversation that a block brings."""
+    """The parts of the conversation in a block."""
     columns: dict[str, Any] = block.columns
     kinds = columns["kind"]
     for row, (endpoint_index, offset, held) in enumerate(_parts(block)):
@@ -189,7 +189,7 @@ def hex_lines(portion: ConversationPart, paint: Paint) -> Iterator[str]:
 
 
 def text_lines(portion: ConversationPart, paint: Paint) -> Iterator[str]:
-    r"""A title, then the bytes as text: printable ASCII as it is, the rest as \xNN."""
+    r"""A title, then the bytes as text: printable ASCII unchanged, other bytes as \xNN."""
     yield _title(portion, paint)
     if portion.data:
         letters = (
@@ -200,7 +200,7 @@ def text_lines(portion: ConversationPart, paint: Paint) -> Iterator[str]:
 
 
 def json_lines(portion: ConversationPart, paint: Paint) -> Iterator[str]:
-    """One object; data as hexadecimal digits."""
+    """One JSON object; data as hexadecimal digits."""
     yield json_text({**portion._asdict(), "data": portion.data.hex() if portion.data else None})
 
 
@@ -241,7 +241,7 @@ def _show(
     kind: str,
     is_wanted: Callable[[ConversationPart], bool],
 ) -> int:
-    """Print the parts that are wanted; returns how many they are."""
+    """Print the selected parts; return their number."""
     shown = 0
     paint = Paint(common.color)
     if kind in ("hex", "text"):

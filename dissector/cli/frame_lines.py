@@ -1,4 +1,4 @@
-"""Frames as lines for people: aligned, and no longer than a line of the terminal."""
+"""Frames as aligned lines of text, no longer than a line of the terminal."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -9,10 +9,10 @@ from dissector.cli.local_time import shown_time
 from dissector.cli.render import Row
 from dissector.cli.terminal import Paint, clipped, columns_of, safe_text
 
-LINE_COLUMNS: Final = 100  # of a line that goes to a pipe or a file
+LINE_COLUMNS: Final = 100  # of a line to a pipe or a file
 
 _ARROWS: Final = {"to_broker": ">", "to_client": "<", "unknown": "?"}
-# What a line says behind its numbers, in order: column and the short word before its value.
+# The columns after a line's numbers, in order, and the short word before each value.
 _WORDS: Final = (
     ("redelivery_count", "redelivered"),
     ("chunk_id", "chunk"),
@@ -27,26 +27,26 @@ COLUMNS: Final = (
     "error_code", "error_text", "validation_error", "topic",
     *(name for name, _ in (*_WORDS, *_NAMES)),
 )  # fmt: skip
-# Names that all clients of Pulsar take for these, as they leave the defaults out.
+# Prefixes that all Pulsar clients add to short topic names.
 _DEFAULTS: Final = ("persistent://public/default/", "persistent://")
 _WIDTHS: Final = (5, 7, 4)  # of number, packets and connection, until one is longer
-_COMMAND: Final = 19  # of command and bytes together: long commands take from the space between
+_COMMAND: Final = 19  # of command and bytes together: long commands use the space between
 _HANDLE: Final = 7  # prod=12
 _NUMBER: Final = 9  # seq=12345
 _NS: Final = 1_000_000_000
-_KEPT: Final = 4096  # names that are made ready once
+_KEPT: Final = 4096  # formatted names in the cache
 _LONG_ID: Final = 12  # digits of ids that are cut
-_LEAST_NAME: Final = 12  # characters of a topic before what stands behind it is left out
-_JAVA: Final = re.compile(r"^[\w.$]+(?:Exception|Error): ")  # the class, before what it says
-_NARROW: Final = 90  # a line that is shorter has milliseconds, and no packets
+_LEAST_NAME: Final = 12  # characters of a topic; with less room, the text after it is omitted
+_JAVA: Final = re.compile(r"^[\w.$]+(?:Exception|Error): ")  # the class, before the message
+_NARROW: Final = 90  # shorter lines have milliseconds, and no packets
 _ELLIPSIS: Final = "…"
 
 
 class FrameLines:
-    """Makes the lines of frames, under the date of the first one.
+    """Formats frames as lines, under the date of the first one.
 
     Args:
-        width: of a line at most, None = as long as it is.
+        width: of a line at most, None: unlimited.
     """
 
     def __init__(self, paint: Paint, width: int | None = LINE_COLUMNS) -> None:
@@ -69,7 +69,7 @@ class FrameLines:
         return clipped(f"{line}{'ids':<{_HANDLE + _NUMBER + 2}}topic and more", self._width)
 
     def lines(self, row: Row) -> Iterator[str]:
-        """The line of a frame, and the date above it if it is another one."""
+        """The line of a frame, after a line with its date if this changed."""
         day, clock, zone = self._when(row["last_ts_ns"])
         if day != self._day:
             self._day = day
@@ -125,7 +125,7 @@ class FrameLines:
         )
 
     def _painted(self, line: str, command: str, wrong: Sequence[str], row: Row) -> str:
-        """A line with the colours that a terminal has: they are set when its length is settled."""
+        """A line with colours; they are added after its length is final."""
         if not self._paint.is_on:
             return line
         is_error = row["error_code"] is not None or row["checksum"] == "mismatch"
@@ -136,7 +136,8 @@ class FrameLines:
 
 
 def _split(text: str) -> tuple[str, str, str]:
-    """Date, time of day and zone of a time as text; one of no calendar has no date and no zone."""
+    """Date, time of day and zone of a time's text; a time out of the calendar's range has neither
+    date nor zone."""
     day, is_time, clock = text.partition("T")
     if not is_time:
         return "no time", text, ""
@@ -145,7 +146,7 @@ def _split(text: str) -> tuple[str, str, str]:
 
 
 def _packets(first: int, last: int) -> str:
-    """p45, p45-47, p123456-89: of the last packet as many digits as differ, two at least."""
+    """p45, p45-47, p123456-89: of the last packet the differing digits, at least two."""
     if first == last:
         return f"p{first}"
     begin, end = str(first), str(last)
@@ -156,7 +157,7 @@ def _packets(first: int, last: int) -> str:
 
 
 def _ids(row: Row, is_whole: bool) -> tuple[str, str, list[str]]:
-    """Who sends or gets it, the number that tells it from others, and what else it says."""
+    """A frame's producer or consumer, its distinguishing number, and its other fields."""
 
     def listed(*columns: tuple[str, str]) -> list[str]:
         return [
@@ -184,13 +185,13 @@ def _ids(row: Row, is_whole: bool) -> tuple[str, str, list[str]]:
 
 
 def _last_digits(number: int) -> str:
-    """An id: of a long one, as requests of Java's clients have, what tells it from others."""
+    """An id; of a long one, as requests of Java clients have, its last digits."""
     digits = str(number)
     return digits if len(digits) < _LONG_ID else f"{_ELLIPSIS}{digits[-4:]}"
 
 
 def _problems(row: Row) -> list[str]:
-    """What is wrong with a frame, or what it refuses."""
+    """A frame's faults, or its error code."""
     wrong = [] if row["error_code"] is None else [safe_text(row["error_code"])]
     if row["validation_error"] is not None:
         wrong.append(f"invalid={safe_text(row['validation_error'])}")
@@ -208,14 +209,14 @@ def _topic(name: str | None) -> str:
 
 @lru_cache(_KEPT)
 def _names(*names: str | None) -> tuple[str, ...]:
-    """What follows a topic. names: as in _NAMES."""
+    """The texts after a topic. names: as in _NAMES."""
     words = (word for _, word in _NAMES)
     return tuple(f"{word}={_quoted(name)}" for word, name in zip(words, names, strict=True)
                  if name is not None)  # fmt: skip
 
 
 def short_topic(name: str) -> str:
-    """A topic as clients take it, too: x for persistent://public/default/x."""
+    """A topic in the short form that clients accept: x for persistent://public/default/x."""
     for default in _DEFAULTS:
         if name.startswith(default) and len(name) > len(default):
             return name.removeprefix(default)
@@ -223,7 +224,7 @@ def short_topic(name: str) -> str:
 
 
 def _fitted(text: str, row: Row, room: int | None) -> str:
-    """The text of an error, the topic and names, as much of them as there is room for."""
+    """The text of an error, the topic and names, cut to the room."""
     said, topic = f'"{text}"' if text else "", _topic(row["topic"])
     names = _names(row["subscription"], row["producer_name"], row["consumer_name"])
     whole = _joined(said, topic, *names)
@@ -253,7 +254,7 @@ def _quoted(name: str) -> str:
 
 
 def _middle(name: str, room: int) -> str:
-    """A name without its middle: its end tells it from others, mostly."""
+    """A name without its middle: names mostly differ at the end."""
     if len(name) <= room:
         return name
     if room < 4:

@@ -32,14 +32,14 @@ def lake() -> None:
 
 
 def exit_of_unread(common: Common, opened: "Lake") -> int:
-    """Name the captures of a lake that cannot be read; the exit code that comes of it."""
+    """Print the unreadable captures of a lake; return the exit code."""
     for each in opened.unread:
         common.words.missing(each.text)
     return EXIT_PARTIAL if opened.unread else 0
 
 
 def _facts(capture: "Manifest") -> dict[str, Any]:
-    """One capture of a lake as scripts want it."""
+    """The facts of a capture for --json."""
     return {
         "capture": capture.capture_id,
         "first_ts_ns": capture.first_ts_ns,
@@ -71,7 +71,7 @@ def list_captures(common: Common, folder: Path, is_json: bool) -> int:
                 f"{safe_text(capture.capture_id)}  {shown_time(facts['first_ts_ns'], 3)}  "
                 f"{shown_time(facts['last_ts_ns'], 3)}  "
                 f"{counted(facts['rows']['frames'], 'frame')}  "
-                # What a tap landed was never a file.
+                # Captures of a tap have no input file.
                 f"{bytes_text(capture.bytes) if capture.bytes else 'live'} -> "
                 f"{bytes_text(facts['parquet_bytes'])}"
             )
@@ -89,7 +89,7 @@ def list_captures(common: Common, folder: Path, is_json: bool) -> int:
 
 
 def _number(opened: "Lake") -> int:
-    """How many captures a lake holds, those that were put together counted one by one."""
+    """The number of captures in a lake, those in compacted groups included."""
     return sum(len(landed.captures()) for landed in opened.captures)
 
 
@@ -246,7 +246,7 @@ def tidy(common: Common, folder: Path, iceberg: str | None, namespace: str) -> i
 
 
 def _formats(iceberg: str | None, namespace: str, *, is_delta: bool) -> "list[Format]":
-    """The formats of tables that are meant."""
+    """The table formats that the options name."""
     formats: list[Format] = []
     if iceberg is not None:
         from dissector.lake.publish_iceberg import Iceberg
@@ -262,7 +262,7 @@ def _formats(iceberg: str | None, namespace: str, *, is_delta: bool) -> "list[Fo
 def _warn_of_tables(
     common: Common, folder: Path, formats: "Sequence[Format]", names: Sequence[str]
 ) -> None:
-    """Say which tables list files that are about to go."""
+    """Print which published tables list files that are about to be removed."""
     from dissector.lake.mirror import shown
     from dissector.lake.publish import still_listed
 

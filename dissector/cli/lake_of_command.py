@@ -1,4 +1,4 @@
-"""The lake that a command reads: one that is named, or one that named captures are landed in."""
+"""The lake that a command reads: the named one, or a temporary one of the named captures."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class OpenLake(NamedTuple):
     """An open lake.
 
-    reading: of the captures that were landed in it, None of a lake that was named.
+    reading: of the captures landed in it; None for a named lake.
     is_interrupted: the user stopped the landing.
     """
 
@@ -26,7 +26,7 @@ class OpenLake(NamedTuple):
     is_interrupted: bool
 
     def end(self, common: Common) -> int:
-        """Say what was read and what could not be; the exit code."""
+        """Print the account of what was read; return the exit code."""
         from dissector.cli.lake import exit_of_unread
 
         say_fetched(common, self.lake.folder)
@@ -36,14 +36,14 @@ class OpenLake(NamedTuple):
 
 
 def shown_lake(lake: Path | None) -> str | None:
-    """A lake as its user named it."""
+    """A lake's path or address as the user wrote it."""
     from dissector.lake.mirror import shown
 
     return None if lake is None else shown(lake)
 
 
 def say_fetched(common: Common, lake: Path) -> None:
-    """Say how much of a lake in a store came over the network."""
+    """Print how much of a lake in a store was transferred over the network."""
     from dissector.lake.fetching import fetched
     from dissector.lake.mirror import shown
     from dissector.report.formatting import many
@@ -86,12 +86,11 @@ def opened_lake(
     *,
     may_be_partial: bool = False,
 ) -> Iterator[OpenLake]:
-    """Open a lake, or land captures in one that is gone when the body is through.
+    """Open a lake, or land captures in a temporary one, which is removed after the body.
 
     Args:
-        mode: how files become captures. want: columns that are null unless asked for, by the name
-            of the core's option. may_be_partial: the body runs also where the user stopped the
-            landing.
+        mode: how files become captures. want: columns that are null by default, by the name of
+            the core's option. may_be_partial: run the body even if the user stopped the landing.
     """
     from dissector.cli.land import temporary_lake
     from dissector.lake.reader import open_lake

@@ -29,13 +29,13 @@ def land_inputs(
     cluster: str | None = None,
     core: dict[str, Any] | None = None,
 ) -> tuple["Reading", list["Outcome"], bool]:
-    """Land everything that a command line names.
+    """Land all inputs of a command line.
 
     Args:
         core: further options of the core, by their names there.
 
     Returns:
-        The reading with its account, what became of each capture, and whether the user stopped it.
+        The reading with its account, the outcome of each capture, and whether the user stopped it.
 
     Raises:
         InputError: nothing could be read, or with --strict: not everything.
@@ -76,7 +76,7 @@ def land_inputs(
 def temporary_lake(
     inputs: Sequence[str], common: Common, mode: str, core: dict[str, Any] | None = None
 ) -> Iterator[tuple[Path, "Reading", bool]]:
-    """A lake of captures that is gone when the body is through.
+    """A temporary lake of captures, removed after the body.
 
     Args:
         core: as for `land_inputs`.
@@ -85,7 +85,7 @@ def temporary_lake(
         The lake, the reading with its account, and whether the user stopped it.
 
     Raises:
-        OutputError: it does not fit where temporary files lie; how much there is of it is said.
+        OutputError: the folder of temporary files is full; the text says how much was written.
         KeyboardInterrupt: the user stopped it before a capture was landed.
     """
     from dissector.lake.install import begin_temporary
@@ -109,7 +109,7 @@ def temporary_lake(
 
 
 def compile_once() -> None:
-    """Compile what is not compiled before several processes would each do so, in silence."""
+    """Compile missing kernels once, before several processes each do so without messages."""
     from dissector.cli.compiling import is_needed
     from dissector.cli.warming import warm_up
 
@@ -129,7 +129,7 @@ def refuse_lake_inputs(lake: Path, inputs: Sequence[str]) -> None:
 
 
 def note_outcomes(reading: "Reading", outcomes: list["Outcome"]) -> None:
-    """Add outcomes to the account of a reading, in the order of the command line, and tell them.
+    """Add outcomes to the account of a reading, in the order of the command line; print them.
 
     Raises:
         InputError: nothing could be read.
@@ -147,7 +147,7 @@ def note_outcomes(reading: "Reading", outcomes: list["Outcome"]) -> None:
 
 
 def _tell(outcome: "Outcome", words: Messages) -> None:
-    """One line about a capture that was landed, and what the lake had to say about it."""
+    """Print a line about a landed capture, and the lake's remarks on it."""
     if outcome.landed is None:
         return
     landed = outcome.landed
@@ -165,7 +165,7 @@ def _tell(outcome: "Outcome", words: Messages) -> None:
 
 
 class LandOptions(NamedTuple):
-    """What the options of a landing command say, but for those that all commands share.
+    """The options of a landing command, without those that all commands share.
 
     core: further options of the core, by their names there.
     """
@@ -205,9 +205,9 @@ _MORE: Final = (
 
 
 def landing_options(command: Command) -> Command:
-    """Give a command all that says what to land, how, and into which lake.
+    """Add the options of landing to a command: inputs, how to read them, and the lake.
 
-    It receives `common`, `landing` (a `LandOptions`), and the options of its own.
+    The command receives `common`, `landing` (a `LandOptions`), and its own options.
     """
 
     @wraps(command)
@@ -243,7 +243,7 @@ def land(common: Common, landing: LandOptions) -> int:
 
 
 def _tally(lake: Path, common: Common) -> None:
-    """Make and keep what reports need of the captures of a lake."""
+    """Compute and cache the rows that reports of a lake need."""
     from dissector.queries.duckdb_engine import DuckdbEngine
     from dissector.report.pipeline import aggregate
     from dissector.report.workspace import temporary
@@ -253,8 +253,8 @@ def _tally(lake: Path, common: Common) -> None:
 
 
 def compact_crowded_days(lake: Path, words: Messages, days: Collection[str] | None = None) -> None:
-    """Put together the captures of days that hold many, of a lake that may be written; days: None
-    for all. Nothing is lost where it does not work, so that is said and no error."""
+    """Compact days with many captures, in a lake that may be written; days: None for all. A failure
+    loses nothing, so it is printed and is no error."""
     from dissector.lake import mirror
     from dissector.lake.manifests import crowded_days
     from dissector.lake.places import day_of
@@ -277,7 +277,8 @@ def compact_crowded_days(lake: Path, words: Messages, days: Collection[str] | No
 def end_landing(
     reading: "Reading", outcomes: Sequence["Outcome"], landing: LandOptions, is_interrupted: bool
 ) -> int:
-    """Count what was landed if asked to, print its ids, say what was read; gives the exit code."""
+    """Aggregate the landed captures if requested, print their ids and the account of reading;
+    return the exit code."""
     days = {outcome.landed.day for outcome in outcomes if outcome.landed is not None}
     if not is_interrupted:
         compact_crowded_days(landing.lake, reading.common.words, days)

@@ -1,4 +1,4 @@
-"""What commands share that read packets of interfaces: sources, signals, last words, rows."""
+"""Parts of commands that capture from interfaces: sources, signals, closing messages, rows."""
 
 import signal
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def signal_handlers(is_tap: bool = True) -> Iterator["Signals"]:
-    """SIGINT and SIGTERM end with all written; of a tap SIGHUP rotates, SIGUSR1 records."""
+    """Handle signals: SIGINT and SIGTERM end after all is written; SIGHUP rotates a tap, SIGUSR1
+    starts a recording."""
     from dissector.tap.service import Signals
 
     signals = Signals()
@@ -54,10 +55,10 @@ def interfaces(
     own_port: int | None,
     words: Messages,
 ) -> "PacketSource":
-    """The rings of network interfaces, which the kernel fills from now on.
+    """Open the rings of network interfaces; the system's kernel fills them from now on.
 
     Raises:
-        UsageError: no such interface, a filter that is none, more memory than there is.
+        UsageError: no such interface, an invalid filter, more memory than is free.
         DependencyError: the right to capture is missing.
     """
     from dissector.tap.filters import ALL, Program, compiled, without_own
@@ -65,13 +66,13 @@ def interfaces(
     from dissector.tap.live import Live
     from dissector.tap.memory import available_bytes
 
-    found = chosen(names)
+    selected = chosen(names)
     if ANY in names:
-        words.say(f"any: {', '.join(interface.name for interface in found)}")
-    for interface in found:
+        words.say(f"any: {', '.join(interface.name for interface in selected)}")
+    for interface in selected:
         if not is_up(interface.name):
             words.missing(f"{interface.name} is down; packets come once it is up")
-    # The kernel takes the memory of rings at once, from whom it may.
+    # The system's kernel allocates the memory of rings at once, at other processes' expense.
     free = available_bytes()
     if free is not None and ring_bytes > free // 2:
         raise click.UsageError(
@@ -79,16 +80,16 @@ def interfaces(
             "free; give less"
         )
     programs: dict[int, Program] = {}
-    for name, _, link_type, _ in found:
+    for name, _, link_type, _ in selected:
         if link_type not in programs:
             program = compiled(expression, name, link_type) if expression else ALL
             programs[link_type] = without_own(own_port, program) if own_port else program
     name_of_all = ANY if ANY in names else None
-    return Live(found, programs, ring_bytes, bool(expression), wants_hardware_time, name_of_all)
+    return Live(selected, programs, ring_bytes, bool(expression), wants_hardware_time, name_of_all)
 
 
 def end_of(tap: "Tap", rotations: "Rotations | None", words: Messages) -> int:
-    """Say what was captured, and what not."""
+    """Print what was captured, and what was lost; return the exit code."""
     account, source = tap.account, tap.source
     tell_missing(account, words)
     files = counted(len(source.file_names), "file")
@@ -113,24 +114,24 @@ def end_of(tap: "Tap", rotations: "Rotations | None", words: Messages) -> int:
 
 
 class _Rows:
-    """A listener that keeps the rows that closed until somebody takes them."""
+    """A listener that buffers closed rows until they are read."""
 
     def __init__(self) -> None:
         self.blocks: list[TableBlock] = []
 
     def packets(self, packet_batch: "PacketBatch") -> None:
-        """Nothing is asked of packets."""
+        """Ignore packets."""
 
     def rows(self, blocks: "Sequence[TableBlock]") -> None:
-        """Keep them."""
+        """Buffer the blocks."""
         self.blocks += blocks
 
     def tick(self, now: float) -> None:
-        """Nothing is due by the clock."""
+        """Ignore the clock."""
 
 
 class Interfaces:
-    """What `base_name` of a capture is, of interfaces."""
+    """The capture of interfaces, with the `base_name` that captures of files have."""
 
     def __init__(self, base_name: str) -> None:
         self.base_name: Final = base_name
@@ -172,7 +173,7 @@ class LiveReading:
             yield from ((self.chains[0], block) for block in closed)
 
     def end(self, is_interrupted: bool = False) -> int:
-        """Say what was captured; return the exit code."""
+        """Print what was captured; return the exit code."""
         assert self._tap is not None, "blocks were asked for"
         end_of(self._tap, None, self._common.words)
         return EXIT_INTERRUPTED if is_interrupted or self._signals.is_end_requested else 0

@@ -1,4 +1,4 @@
-"""Times in what people read: UTC, or with --local-time those of the zone TZ. Data stays UTC."""
+"""Times in texts for people: UTC, or with --local-time in the zone TZ. Data stay UTC."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _IS_LOCAL: Final = ContextVar("is_local", default=False)
 
 
 def speak_local_time(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
-    """Let the command of a context show local times."""
+    """Make the command of a context print local times."""
     if is_asked:
         token = _IS_LOCAL.set(True)
         context.call_on_close(lambda: _IS_LOCAL.reset(token))
@@ -28,7 +28,7 @@ def is_local() -> bool:
 
 @contextmanager
 def as_data() -> Iterator[None]:
-    """Within it, and in functions that it decorates, times are UTC: what is made is a file."""
+    """Use UTC inside the body, or a decorated function: it writes a file."""
     token = _IS_LOCAL.set(False)
     try:
         yield
@@ -39,18 +39,18 @@ def as_data() -> Iterator[None]:
 def time_text(ts_ns: int | None, decimals: int = 6) -> str:
     """ns since 1970 as UTC, 2026-01-31T23:59:59.123456Z; `-` for none.
 
-    Times outside the years that a calendar knows, which a damaged capture may hold, stay numbers.
+    Times out of the calendar's range, which a damaged capture may have, stay numbers.
     """
     return _written(ts_ns, decimals, is_here=False)
 
 
 def shown_time(ts_ns: int | None, decimals: int = 6) -> str:
-    """The same for people: with --local-time 2026-02-01T00:59:59.123456+01:00."""
+    """`time_text`, with --local-time in the zone TZ: 2026-02-01T00:59:59.123456+01:00."""
     return _written(ts_ns, decimals, is_here=_IS_LOCAL.get())
 
 
 def shown_value(value: Any) -> Any:
-    """A value of a cell for people: times as texts, others as they are."""
+    """A cell's value for people: times as texts, other values unchanged."""
     return (
         shown_instant(f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z")
         if isinstance(value, datetime)
@@ -59,7 +59,7 @@ def shown_value(value: Any) -> Any:
 
 
 def shown_instant(text: str | None) -> str:
-    """A time of a report, which is UTC, for people."""
+    """A UTC time of a report, in the printed zone."""
     if text is None or not _IS_LOCAL.get():
         return text or "-"
     since = datetime.fromisoformat(text) - _EPOCH
@@ -67,18 +67,18 @@ def shown_instant(text: str | None) -> str:
 
 
 def shown_sentence(text: str) -> str:
-    """A sentence of a report for people: its times, which are UTC, as `shown_instant` shows them.
+    """A sentence of a report with its UTC times replaced as by `shown_instant`.
 
-    What goes on on either side, or is no day of the calendar, is a part of a name.
+    A match that continues on either side, or has an impossible date, is part of a name.
     """
     return _INSTANT.sub(_shown_match, text) if _IS_LOCAL.get() else text
 
 
-def _shown_match(found: re.Match[str]) -> str:
+def _shown_match(match: re.Match[str]) -> str:
     try:
-        return shown_instant(found[0])
+        return shown_instant(match[0])
     except ValueError:
-        return found[0]
+        return match[0]
 
 
 def _written(ts_ns: int | None, decimals: int, *, is_here: bool) -> str:

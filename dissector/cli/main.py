@@ -20,14 +20,14 @@ from dissector.cli.options import COMPLETE, CommandGroup
 from dissector.cli.terminal import safe_text
 from dissector.errors import DissectorError
 
-# Failures of the operating system that mean: the output could not be written.
+# Errors of the operating system that mean that the output could not be written.
 _WRITE_ERRORS: Final = frozenset(
     {
         *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO, errno.EACCES),
         *(errno.EPERM, errno.EBADF),
     }
 )
-# What DuckDB makes of KeyboardInterrupt, in a query and in what it asks of Python.
+# DuckDB's error text for KeyboardInterrupt, in a query and in its calls of Python.
 _STOPPED_QUERY: Final = re.compile(r"Query interrupted|.*\bKeyboardInterrupt:?\s*", re.S)
 
 EPILOG: Final = """\b
@@ -83,13 +83,13 @@ def _complain(text: str) -> None:
 
 
 def _usage_text(error: click.UsageError) -> str:
-    """What is wrong, where, and which help to read."""
+    """The text of a usage error: the fault, its place, and the help to read."""
     path = error.ctx.command_path if error.ctx else "dissector"
     return f"{error.format_message().rstrip('.')}; see {path} --help"
 
 
 def _end_by_broken_pipe() -> int:
-    """End as the tools do whose reader has gone: by the signal, without a word."""
+    """End by SIGPIPE without a message, as other tools do when their reader has closed the pipe."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGPIPE)
     return exits.EXIT_OUTPUT  # not reached where the signal exists
@@ -126,12 +126,12 @@ def _explain(error: Exception) -> tuple[str, int]:
 
 
 def _is_of_system(text: str) -> bool:
-    """Whether a text is a name, or an argument, some bytes of which are not UTF-8."""
+    """Whether a text is a file name or argument with bytes that are not UTF-8."""
     return any("\udc80" <= one <= "\udcff" for one in text)
 
 
 def _output_text(error: OSError) -> str:
-    """What is wrong with standard output."""
+    """The text of an error on standard output."""
     if error.errno == errno.EBADF:
         return "standard output is closed: let it lead somewhere, such as > /dev/null"
     return f"standard output: {error.strerror or error}; free some space or write elsewhere"
@@ -140,14 +140,14 @@ def _output_text(error: OSError) -> str:
 def _open_streams() -> None:
     """Open the null device for each standard stream that the parent of this process closed.
 
-    Else the next file that is opened would be standard output, and errors would go there. What is
-    read from, or written to, a stream that was closed fails; errors are then for nobody.
+    Else the next opened file would be standard output, and errors would be written to it. Reading
+    or writing a closed stream fails; its errors are discarded.
     """
     for number, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
             os.fstat(number)
         except OSError:
-            # It takes the lowest number that is free, which is this one.
+            # The system allocates the lowest free descriptor, which is this one.
             os.set_inheritable(os.open(os.devnull, mode), True)
     if sys.stdout is None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
@@ -155,7 +155,7 @@ def _open_streams() -> None:
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     if sys.stdin is None:
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
-    # What a terminal's encoding does not have is escaped; no name ends a run.
+    # Characters that a terminal's encoding lacks are escaped: no name may end a run.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -191,7 +191,7 @@ def run(arguments: Sequence[str], command: click.Command = dissector) -> int:
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether an error is an interrupt that DuckDB took for one of its own."""
+    """Whether an error is an interrupt that DuckDB wrapped in its own error."""
     while error is not None:
         is_of_duckdb = isinstance(error, RuntimeError) or "duckdb" in type(error).__module__
         if is_of_duckdb and _STOPPED_QUERY.fullmatch(str(error)):
@@ -208,7 +208,7 @@ def _warn(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Show a warning as everything else is shown: one line, without the line of our code."""
+    """Print a warning as one line, without the source line."""
     _complain(str(message))
 
 

@@ -1,4 +1,4 @@
-"""What observes a tap while it runs: metrics, findings, a view of the terminal, recordings."""
+"""Observers of a running tap: metrics, findings, a view of the terminal, recordings."""
 
 import shlex
 import sys
@@ -26,30 +26,30 @@ if TYPE_CHECKING:
 _NS: Final = 1_000_000_000
 
 
-# As they rank (`findings.loading`), without the one for what is as it should be.
+# In the order of `findings.loading`, without "ok".
 SEVERITIES: Final = ("error", "warning", "info")
 
 
 class FindingOptions(NamedTuple):
-    """What the options say of findings. severity: the least of those that are said."""
+    """The options of findings. severity: the least one that is printed."""
 
     severity: str
     lake: Path | None
     replayed: Sequence[str]
 
     def says(self, severity: str) -> bool:
-        """Whether incidents of this severity are said."""
+        """Whether incidents of this severity are printed."""
         return severity in SEVERITIES[: SEVERITIES.index(self.severity) + 1]
 
     def command(self) -> str | None:
-        """The command that shows findings with their frames, None where nothing is kept."""
+        """The command that shows findings with their frames, None without a lake or files."""
         if (lake := shown_lake(self.lake)) is not None:
             return f"dissector findings --lake {shlex.quote(lake)}"
         names = (shlex.quote(f"./{n}" if n.startswith("-") else n) for n in self.replayed)
         return f"dissector findings {' '.join(names)}" if self.replayed else None
 
     def line(self, one: "Finding", width: int | None) -> str:
-        """An incident as one line, whole with the command that shows more, or cut to a terminal."""
+        """An incident as one line: with the command that shows more, or cut to the width."""
         when = time.strftime("%H:%M:%SZ", time.gmtime(one.first_ns / 1e9))
         what, _, _ = one.text.partition("\n")
         text = safe_text(f"{one.title}: {what}")
@@ -61,7 +61,7 @@ class FindingOptions(NamedTuple):
         return f"finding {name} at {when}: {text} See: {more} {one.number}"
 
     def summary(self, counts: Mapping[str, int]) -> str:
-        """How many incidents there were, and how to see them."""
+        """The sentence on the number of incidents, and how to see them."""
         listed = ", ".join(f"{counts[each]:,} {each}" for each in SEVERITIES if each in counts)
         least = [each for each in counts if not self.says(each)]
         hidden = f" (not said: {', '.join(least)}; see --severity)" if least else ""
@@ -70,7 +70,7 @@ class FindingOptions(NamedTuple):
 
 
 def _window_bytes(tap: "Tap") -> int:
-    """Rows that a window of a tap may hold."""
+    """The limit of a tap's window of rows, bytes."""
     from dissector.limits import MAX_WINDOW_BYTES
 
     limit = tap.settings.memory_limit
@@ -78,10 +78,10 @@ def _window_bytes(tap: "Tap") -> int:
 
 
 def shown_topics(order: str, columns: str | None) -> "Shown":
-    """What --sort and --columns say.
+    """Parse --sort and --columns.
 
     Raises:
-        UsageError: a column that does not exist.
+        UsageError: a column does not exist.
     """
     from dissector.tap.view import Shown
     from dissector.tap.view_columns import COLUMNS, TOPIC
@@ -94,7 +94,7 @@ def shown_topics(order: str, columns: str | None) -> "Shown":
 
 
 class RecorderOptions(NamedTuple):
-    """What the options of the flight recorder say."""
+    """The options of the flight recorder."""
 
     folder: Path
     keep_bytes: int
@@ -104,7 +104,7 @@ class RecorderOptions(NamedTuple):
     redacted: "Options | None"
 
     def recorder(self, tap: "Tap") -> "Recorder":
-        """A recorder of what a tap sees."""
+        """A recorder of a tap's packets."""
         from dissector.tap.recorder import Recorder
         from dissector.tap.triggers import NAMES, Triggers
 
@@ -153,7 +153,7 @@ class Monitor:
         self._server: Server | None = None
 
     def bind(self, words: Messages) -> None:
-        """Take the address, while there may be the right to."""
+        """Bind the address, before the process drops its privileges."""
         if self._address is not None:
             from dissector.tap.server import Server, text_of
 
@@ -162,13 +162,13 @@ class Monitor:
             words.say(f"metrics at http://{address}/metrics")
 
     def record(self, recorder: "Recorder") -> None:
-        """Let a recorder take part."""
+        """Add a recorder."""
         self._recorder = recorder
 
     def find(
         self, tap: "Tap", words: Messages, options: FindingOptions, rotations: "Rotations | None"
     ) -> None:
-        """Let the rules of findings look at what a tap sees."""
+        """Run the rules of findings over the tap's rows."""
         from dissector.findings.running_findings import Notes
         from dissector.tap.finding_incidents import IncidentLog
         from dissector.tap.judging import Judging
@@ -186,7 +186,7 @@ class Monitor:
         )  # fmt: skip
 
     def _say_finding(self, options: FindingOptions, one: "Finding", words: Messages) -> None:
-        """One line, above the table of topics if there is one."""
+        """Print a finding as one line, above the table of topics if there is one."""
         width = terminal_width(sys.stderr) if sys.stderr.isatty() else None
         line = options.line(one, None if width is None else width - len("dissector: "))
         if self._view is None or not self._view.say(line):
@@ -195,7 +195,7 @@ class Monitor:
     def start(
         self, tap: "Tap", rotations: "Rotations | None", stack: ExitStack, shown: "Shown | None"
     ) -> None:
-        """Listen to a tap; serve, and show topics if somebody wants it, until the stack unwinds."""
+        """Observe a tap until the stack unwinds: serve metrics, and show topics if requested."""
         is_watched = self._server is not None or shown is not None
         if self._recorder is not None:
             tap.listen(self._recorder)
@@ -220,7 +220,7 @@ class Monitor:
             self._view = view
 
     def _open_windows(self, tap: "Tap", stack: ExitStack, is_watched: bool) -> None:
-        """Let who counts and who judges have windows of what a tap sees."""
+        """Open the windows over the tap's rows for metrics and findings."""
         from dissector.tap.sums import Sums
         from dissector.tap.windows import Windows
 
@@ -243,7 +243,7 @@ class Monitor:
             recorder.sums, recorder.ask = takers[0], health.ask
 
     def close(self, words: Messages) -> None:
-        """Say how much was found; write the recordings that wait; say whether some could not be."""
+        """Print the number of incidents, write waiting recordings, and print failed ones."""
         incidents, findings = self._incidents, self._findings
         if findings is not None and incidents is not None and incidents.by_severity:
             words.say(findings.summary(incidents.by_severity))

@@ -60,10 +60,10 @@ class CommandGroup(click.Group):
 
 
 class Parsed(_AnyType):
-    """The value that a text of the command line stands for.
+    """A parameter type: parses a text of the command line.
 
     Args:
-        name: of the kind of text. read: gives the value, or raises UsageError with a sentence.
+        name: of the type. read: returns the value, or raises UsageError with a sentence.
     """
 
     def __init__(self, name: str, read: Callable[[str], Any]) -> None:
@@ -75,7 +75,7 @@ class Parsed(_AnyType):
 
 
 def size_of(text: str) -> int:
-    """A number of bytes, with a unit or without: 65536, 64KiB, 512MB.
+    """Parse a number of bytes, with or without a unit: 65536, 64KiB, 512MB.
 
     Raises:
         UsageError: it is none.
@@ -95,8 +95,7 @@ class LocalPath(click.Path):
 
 
 class LakePath(LocalPath):
-    """A lake: a folder, or the address of one in a store, for which a folder of this machine
-    stands."""
+    """A lake: a folder, or an address in a store, which is converted to its local folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str) or not has_known_scheme(value):
@@ -120,7 +119,7 @@ def _checked(
 
 
 def port_protocol(text: str) -> tuple[int, str]:
-    """PORT=PROTOCOL, such as 6655=pulsar.
+    """Parse PORT=PROTOCOL, such as 6655=pulsar.
 
     Raises:
         UsageError: it is none.
@@ -134,7 +133,7 @@ def port_protocol(text: str) -> tuple[int, str]:
 
 
 SIZE: Final = Parsed("size", size_of)
-# What stands for input files: a path, a pattern, an address, `-` for standard input.
+# The name of input files: a path, a pattern, an address, `-` for standard input.
 INPUT_NAME: Final = Parsed("text", located)
 
 
@@ -163,7 +162,7 @@ def usable_cpus() -> int:
 
 
 class Common(NamedTuple):
-    """What the shared options say. core: those that the dissection obeys."""
+    """The shared options. core: those of the dissection."""
 
     loudness: int = NORMAL
     is_progress_requested: bool = True
@@ -174,20 +173,20 @@ class Common(NamedTuple):
 
     @property
     def words(self) -> Messages:
-        """Where this run speaks."""
+        """The printer of this run's messages."""
         return Messages(self.loudness)
 
     @property
     def is_progress_shown(self) -> bool:
-        """Whether the user lets us draw a progress bar."""
+        """Whether the options allow a progress bar."""
         return self.is_progress_requested and self.loudness > QUIET
 
     def core_options(self, **more: Any) -> Options:
-        """The options of the dissection, with more that this command sets."""
+        """The options of the dissection. more: further ones of this command."""
         return dataclasses.replace(self.core, **more)
 
 
-# Set by the scripts of `dissector completion` when a shell asks what could come next.
+# Set by the scripts of `dissector completion` when a shell requests completions.
 COMPLETE: Final = "_DISSECTOR_COMPLETE"
 
 _SPEAKING: Final = (
@@ -211,7 +210,7 @@ _SPEAKING: Final = (
         help="Show times of the zone TZ, not UTC, and read them so.",
     ),
 )
-# Options whose values only the command line knows how to read.
+# Settings of options whose values need a parser of the command line.
 _KINDS: Final[dict[str, dict[str, Any]]] = {
     "decode_as": {"type": Parsed("port=protocol", port_protocol), "multiple": True, "default": ()},
     "protocol": {"type": click.Choice(["auto", *PROTOCOL_NAMES])},
@@ -220,7 +219,7 @@ _KINDS: Final[dict[str, dict[str, Any]]] = {
 
 
 def _core_option(option: "dataclasses.Field[Any]") -> Callable[[Any], Any]:
-    """The flag of an option of the dissection, made of its declaration."""
+    """The flag of an option of the dissection, derived from its declaration."""
     long = "--" + option.name.removesuffix("_ms").replace("_", "-")
     metadata = option.metadata
     chosen: dict[str, Any] = {"default": option.default, "show_default": True}
@@ -262,7 +261,7 @@ _DISSECTING: Final = (
 
 
 def _collect(values: dict[str, Any]) -> Common:
-    """Take the shared options out of a command's parameters."""
+    """Remove the shared options from a command's parameters; return them."""
     values.pop("debug")
     quiet, verbose = values.pop("quiet"), values.pop("verbose")
     if quiet and verbose:
@@ -301,17 +300,17 @@ def _with_common(options: tuple[Callable[[Any], Any], ...], command: Command) ->
 
 
 def speaking_options(command: Command) -> Command:
-    """Give a command the options of all commands; it receives them as `common`."""
+    """Add the options of all commands; the command receives them as `common`."""
     return _with_common(_SPEAKING, command)
 
 
 def dissecting_options(command: Command) -> Command:
-    """Give a command the options of all commands that read captures, too, as `common`."""
+    """Add the options of all commands, and those of reading captures, as `common`."""
     return _with_common((*_DISSECTING, *_SPEAKING), command)
 
 
 def is_redact_asked() -> bool:
-    """Whether --redact was given: files of packets are raw unless it is."""
+    """Whether --redact was given: without it, files of packets are raw."""
     context = click.get_current_context()
     is_given = context.get_parameter_source("redact") is ParameterSource.COMMANDLINE
     return is_given and bool(context.params["redact"])
@@ -385,7 +384,7 @@ force_option = click.option(
 
 
 def _narrow(context: click.Context, _: click.Parameter, is_private: bool) -> None:
-    """Let nobody else read what this process, and processes that it starts, write."""
+    """Let only the owner read files that this process and its children write."""
     if is_private:
         before = os.umask(0o077)
         context.call_on_close(lambda: os.umask(before))
@@ -415,7 +414,7 @@ select_option = click.option(
     metavar="EXPR",
     help="Keep only what fits, e.g. 'permits > 100'.",
 )
-# What is made to be shared: an anonymous copy, a bundle of evidence.
+# Options of outputs that are shared: an anonymous copy, a bundle of evidence.
 anonymizing_options = with_options(
     click.option("--keep-addresses", is_flag=True, help="Keep IP and MAC addresses."),
     click.option(

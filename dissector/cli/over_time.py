@@ -17,7 +17,7 @@ _CHOSEN: Final = "auto"
 _NS: Final = 1_000_000_000
 _UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
 _BARS: Final = " ▁▂▃▄▅▆▇█"
-# Head of a column and where its number is; those that no row has a number for are left out.
+# Heading of a column and the path of its number; columns without any number are left out.
 _COLUMNS: Final = (
     ("sends", "sends"), ("receipts", "receipts"), ("refused", "refused"),
     ("p50 ms", "p50"), ("p99 ms", "p99"), ("deliveries", "deliveries"), ("acks", "acks"),
@@ -30,7 +30,7 @@ _HELD_WORDS: Final = "permits, unacked: of all consumers together at the end of 
 
 
 class CommandOverTime(click.Command):
-    """A command whose option --over-time may be followed by an input as well as by a step."""
+    """A command whose option --over-time may be followed by a step or by an input."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         left, words = iter(args), []
@@ -51,7 +51,7 @@ class CommandOverTime(click.Command):
 
 
 def _width(_: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    """A step in ns; 0 for one that is to be chosen, None where no table is wanted."""
+    """Parse a step, ns; 0: choose one, None: no table."""
     if value is None or value == _CHOSEN:
         return None if value is None else 0
     seconds = seconds_of(value)
@@ -74,8 +74,8 @@ def table_lines(over_time: dict[str, Any], paint: Paint, *, has_bars: bool) -> I
     """The table as lines.
 
     Args:
-        over_time: as the report has it. has_bars: beside each number how high it is, of the
-            highest in its column.
+        over_time: of the report. has_bars: add to each number a bar relative to its column's
+            maximum.
     """
     rows = [row | row["latency_ms"] for row in over_time["rows"]]
     if not rows:
@@ -113,7 +113,7 @@ def _step_text(step_ms: float) -> str:
 
 
 def _times(shown: Sequence[str], *, is_whole: bool) -> list[str]:
-    """The times of rows; their day only where there are several."""
+    """The times of rows, with days if there are several."""
     days = 5 if len({text[:10] for text in shown}) > 1 else 11
     return [text[days : 19 if is_whole else 23].replace("T", " ") for text in shown]
 

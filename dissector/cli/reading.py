@@ -1,4 +1,4 @@
-"""From inputs on the command line to blocks of rows, with progress and an account of it all."""
+"""Read the inputs of a command line as blocks of rows, with progress and an account."""
 
 import errno
 import shutil
@@ -27,9 +27,8 @@ class Reading:
     """One pass over all captures of a command line.
 
     account: what was read, kept and lost so far.
-    chains: the captures, in order; those that could not be opened are missing here and named in the
-        account.
-    capture_ids: those that a lake would give to the captures that were read to their end.
+    chains: the opened captures, in order; the account names the others.
+    capture_ids: ids in a lake of the captures that were read to their end.
     """
 
     def __init__(self, inputs: Sequence[str], common: Common, mode: str = "auto") -> None:
@@ -50,14 +49,14 @@ class Reading:
         self.capture_ids: dict[Chain, str] = {}
 
     def files_of_captures(self) -> dict[str, tuple[str, ...]]:
-        """The paths of the files of each capture that was read to its end, by its id."""
+        """The file paths of each capture that was read to its end, by capture id."""
         return {name: tuple(chain.files) for chain, name in self.capture_ids.items()}
 
     def last_ts_ns(self) -> int | None:
-        """Time of the last packet of all captures; None where there is none.
+        """Time of the last packet of all captures; None without packets.
 
         Raises:
-            UsageError: one of them comes through a pipe.
+            UsageError: a capture is read from a pipe.
         """
         from dissector.sources.file_times import last_ts_ns
 
@@ -71,17 +70,17 @@ class Reading:
         return max((each for each in times if each is not None), default=None)
 
     def refuse_if_partial(self) -> None:
-        """Raise if a part of the input is missing and the user wants all or nothing."""
+        """Raise if a part of the input is missing and --strict is given."""
         if self.common.is_strict and self.account.is_partial:
             raise InputError(f"--strict: nothing written, {self.account.missing[0]}")
 
     def blocks(
         self, title: str, is_quiet: bool = False, **core: Any
     ) -> Iterator[tuple["Chain", "TableBlock"]]:
-        """Dissect every capture and yield its blocks as they come.
+        """Dissect every capture; yield its blocks.
 
         Args:
-            title: what the progress bar says. is_quiet: draw none, the terminal gets the output.
+            title: of the progress bar. is_quiet: draw none, as the terminal shows the output.
             core: further options of the core.
 
         Raises:
@@ -114,10 +113,10 @@ class Reading:
             raise_last_missing(self.account, self.common.words)
 
     def end(self, is_interrupted: bool = False) -> int:
-        """Say what was read, kept and lost; return the exit code.
+        """Print what was read, kept and lost; return the exit code.
 
         Raises:
-            InputError: a part of the input is missing and the user wants all or nothing.
+            InputError: a part of the input is missing and --strict is given.
         """
         words = self.common.words
         self.refuse_if_partial()
@@ -132,7 +131,7 @@ class Reading:
 
 
 def tell_missing(account: "Account", words: Messages) -> None:
-    """Name the parts of the input that were not read; with -q the first one alone."""
+    """Print the parts of the input that were not read; with -q the first one alone."""
     _tell(account.missing, account.missing_count, words)
 
 
@@ -146,7 +145,7 @@ def _tell(sentences: Sequence[str], count: int, words: Messages) -> None:
 
 
 def raise_last_missing(account: "Account", words: Messages) -> NoReturn:
-    """Nothing could be read: name the other inputs, then raise what is said of the last one.
+    """Nothing could be read: print the other inputs, then raise the last one's error.
 
     Raises:
         InputError: always.
@@ -162,7 +161,7 @@ def _from(progress: Callable[[int], None], done: int) -> Callable[[int], None]:
 
 @contextmanager
 def rereadable(inputs: Sequence[str]) -> Iterator[list[str]]:
-    """Inputs that can be read twice: standard input lies in a file while the body runs."""
+    """Inputs that can be read twice: standard input is in a file while the body runs."""
     if STDIN not in inputs:
         yield list(inputs)
         return
@@ -181,7 +180,7 @@ def rereadable(inputs: Sequence[str]) -> Iterator[list[str]]:
 
 
 class LineOutput:
-    """Lines on standard output; with --strict they wait until the input proved to be whole."""
+    """Lines on standard output; with --strict they are buffered until the input is complete."""
 
     def __init__(self, is_strict: bool) -> None:
         self._spool: Any = None
@@ -199,7 +198,7 @@ class LineOutput:
 
     @property
     def stream(self) -> TextIO:
-        """Where lines go for now."""
+        """The file that lines are written to at present."""
         return self._spool if self._spool is not None else sys.stdout
 
     def line(self, text: str) -> None:
@@ -207,12 +206,12 @@ class LineOutput:
         self.stream.write(text + "\n")
 
     def flush(self) -> None:
-        """Let go of the lines so far, as no more may come for long, unless they have to wait."""
+        """Flush the lines so far, as the next may be late, unless --strict buffers them."""
         if self._spool is None:
             sys.stdout.flush()
 
     def release(self) -> None:
-        """Write what waited; the input was whole."""
+        """Write the buffered lines: the input was complete."""
         if self._spool is not None:
             self._spool.seek(0)
             for piece in iter(lambda: self._spool.read(1 << 20), ""):

@@ -1,7 +1,7 @@
 """Rows on standard output: as lines for people, JSON lines, CSV, or tab-separated fields.
 
-Whatever comes from the wire is made safe on the way: control characters and direction marks of
-names and texts never reach a terminal. JSON is pure ASCII, so it is safe as it is.
+Names and texts from the wire are escaped: their control characters and direction marks never reach
+a terminal. JSON is pure ASCII, so it needs no escaping.
 """
 
 import csv
@@ -20,7 +20,7 @@ from dissector.codecs.printable import json_text
 
 FORMATS: Final = ("text", "jsonl", "csv", "fields")
 Row = dict[str, Any]
-# With what formulas begin, also as wide letters; tab and line ends are skipped before them.
+# First characters of formulas, also as wide letters; spreadsheets skip leading tabs and line ends.
 _FORMULA: Final = frozenset("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 _LINE_END: Final = "\r\n"  # letters of it in a cell are quoted
 _NUMBER: Final = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.ASCII | re.IGNORECASE)
@@ -47,7 +47,7 @@ def plain_value(value: Any) -> Any:
 
 
 def _plain_number(value: Decimal) -> int | float | str:
-    """A decimal as a number, as text where a float would not keep all digits."""
+    """A decimal as a number, or as text if a float would lose digits."""
     if value == value.to_integral_value():
         return int(value)
     return float(value) if Decimal(repr(float(value))) == value else str(value)
@@ -66,7 +66,7 @@ def field_text(value: Any) -> str:
 
 
 def json_line(row: Row, keeps_nulls: bool) -> str:
-    """One row as a JSON object; without keeps_nulls the columns that are null are left out."""
+    """One row as a JSON object; without keeps_nulls, null columns are left out."""
     shown = {
         name: plain_value(value) for name, value in row.items() if keeps_nulls or value is not None
     }
@@ -74,9 +74,9 @@ def json_line(row: Row, keeps_nulls: bool) -> str:
 
 
 def harmless(cell: str) -> str:
-    """A cell that no spreadsheet takes for a formula: names and texts come from the wire.
+    """A cell that no spreadsheet parses as a formula: names and texts are from the wire.
 
-    What begins like a formula gets an apostrophe in front; plain numbers, such as -1, stay.
+    A text that begins like a formula gets an apostrophe in front; numbers, such as -1, do not.
     """
     begins = cell.lstrip()[:1] in _FORMULA or cell[:1] in _FORMULA
     return f"'{cell}" if begins and cell and not _NUMBER.fullmatch(cell) else cell
@@ -116,7 +116,7 @@ def rows_of(batch: Any, columns: Sequence[str]) -> Iterator[Row]:
 
 
 def detail_lines(row: Row) -> Iterator[str]:
-    """Every decoded field of a frame, one per line: the columns that say something, then detail."""
+    """Every decoded field of a frame, one per line: the non-empty columns, then detail."""
     for name, value in row.items():
         if name == "detail" or value is None:
             continue

@@ -1,4 +1,4 @@
-"""Selections: an expression held against the columns of a table and applied to their rows."""
+"""Selections: check an expression against the columns of a table, and apply it to rows."""
 
 import operator as signs
 import re
@@ -19,7 +19,7 @@ from dissector.cli.expression import (
     Value,
 )
 
-# Sign: Arrow's function, Python's function, the sign with its sides exchanged.
+# Sign: Arrow's function, Python's function, the sign with exchanged operands.
 _SIGNS: Final = (
     ("==", "equal", signs.eq, "=="),
     ("!=", "not_equal", signs.ne, "!="),
@@ -32,7 +32,7 @@ _ARROW_NAMES: Final = {sign: name for sign, name, _, _ in _SIGNS}
 _OPERATORS: Final = {sign: function for sign, _, function, _ in _SIGNS}
 _MIRRORED: Final = {sign: mirrored for sign, _, _, mirrored in _SIGNS}
 
-# What columns of a table are compared with, by kind.
+# Types of literals that a column may be compared with, by its kind.
 _LITERAL_KINDS: Final[dict[str, tuple[type, ...]]] = {
     "number": (int, float),  # a float that is whole: 1.5e6
     "text": (str,),
@@ -51,10 +51,10 @@ Kinds = Mapping[str, str]  # column name -> number, text, flag, time or list
 
 
 def check(text: str, node: Node, kinds: Kinds) -> None:
-    """Hold an expression against the columns of a table.
+    """Check an expression against the columns of a table.
 
     Raises:
-        UsageError: a column that is not there, or a comparison that can never be meant.
+        UsageError: a column is missing, or a comparison makes no sense for its column.
     """
     for comparison in expression.comparisons_of(node):
         left, right = comparison.left, comparison.right
@@ -69,7 +69,7 @@ def check(text: str, node: Node, kinds: Kinds) -> None:
 
 
 def no_column(name: str, kinds: Kinds) -> str:
-    """What to say about a column that is not there."""
+    """The error text of a missing column."""
     return f"no column {name}; {suggestions.instead_of_column(name, kinds)}"
 
 
@@ -124,7 +124,7 @@ def _check_comparison(text: str, node: Comparison, kinds: Kinds) -> None:
 def _check_literal(
     text: str, column: Column, literal: Literal, kinds: Kinds, is_whole: bool = True
 ) -> None:
-    """is_whole: the value is compared as a whole, not looked for in another one."""
+    """is_whole: the value is compared as a whole, not searched for in another one."""
     kind = kinds[column.name]
     value = literal.value
     fits = isinstance(value, _LITERAL_KINDS[kind]) and isinstance(value, bool) == (kind == "flag")
@@ -155,7 +155,7 @@ def _check_pattern(text: str, literal: Literal) -> None:
 
 
 def read_time(text: str) -> datetime:
-    """A time of ISO 8601; without a zone it is UTC."""
+    """Parse an ISO 8601 time; without a zone it is UTC."""
     time = datetime.fromisoformat(text)
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
@@ -164,7 +164,7 @@ def read_time(text: str) -> datetime:
 
 
 def mask(node: Node, table: Any) -> Any:
-    """Which rows of a pyarrow Table or RecordBatch an expression selects.
+    """The rows of a pyarrow Table or RecordBatch that an expression selects.
 
     Returns:
         a pyarrow boolean array without nulls, one value per row.
@@ -284,7 +284,7 @@ def holds(node: Node, value_of: Callable[[str], Value]) -> bool:
 
 
 def _compare(sign: str, left: Any, right: Any, is_literal: bool) -> bool:
-    """One comparison of values; values of different kinds are unequal and in no order."""
+    """Compare two values; values of different types are unequal and unordered."""
     if is_literal and right is None:
         return bool((left is None) == (sign == "=="))
     if left is None or right is None:

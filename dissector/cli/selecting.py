@@ -1,8 +1,7 @@
 """The options that select a part of what is read, declared once for all commands that read.
 
-Packets are never left out: what is dissected is always the whole, and what comes before a time says
-what the rows of that time mean. A command that has no rows to choose from refuses them with a
-sentence that says which one has.
+Packets are never left out: the whole input is dissected, as earlier packets decide what the rows of
+a time mean. A command without rows refuses the options with a sentence that names one with rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,10 +44,10 @@ SELECTING: Final = {
 
 
 class Selected:
-    """What the options of `SELECTING` select, once it is known when what is read ends.
+    """The options of `SELECTING`; the input's end, once known, makes a selection of them.
 
     Raises:
-        UsageError: a time or an address is none.
+        UsageError: a time or an address is malformed.
     """
 
     def __init__(self, **given: Any) -> None:
@@ -69,7 +68,8 @@ class Selected:
         return Asked(**self._given, is_local=self._is_local)
 
     def of(self, lake: "Lake", captures: Sequence[str] = ()) -> "Selection":
-        """Of captures of a lake; times such as -30m count back from their last packet.
+        """The selection over captures of a lake; times such as -30m count back from their last
+        packet.
 
         Args:
             captures: ids, none for all.
@@ -78,18 +78,18 @@ class Selected:
         return self._asked.selection(lake._replace(captures=tuple(read)).last_ts_ns)
 
     def of_files(self, reading: "Reading") -> "Selection":
-        """Of captures that are read in one pass.
+        """The selection over captures that are read in one pass.
 
         Raises:
-            UsageError: a time counts back from the end of a pipe, which nobody knows.
+            UsageError: a time counts back from the end of a pipe, which is unknown.
         """
         return self._asked.selection(reading.last_ts_ns() if self._asked.is_relative else None)
 
     def of_reports(self) -> tuple[str, ...]:
-        """The topics, all that can be selected in the numbers of a report.
+        """The selected topics: numbers of a report can be selected by nothing else.
 
         Raises:
-            UsageError: more is asked for.
+            UsageError: another option is given.
         """
         if any(self._asked._replace(topics=(), is_local=False)):
             raise UsageError("a report has numbers, no rows: only --topic selects from it")
@@ -97,7 +97,7 @@ class Selected:
 
 
 def say_unnamed(rows: "SelectedRows | None", words: Messages) -> None:
-    """Say how many frames are not shown, since the name that is selected was told behind them."""
+    """Print how many frames are not shown because the selected name was learnt after them."""
     if rows is not None and rows.are_frames and rows.unnamed:
         words.missing(
             f"without {counted(rows.unnamed, 'frame')} whose topic or subscription was told only "
@@ -116,25 +116,25 @@ def _selecting(names: Sequence[str], command: Command) -> Command:
 
 
 def selecting_options(command: Command) -> Command:
-    """Give a command the options that select a part of what it reads, as `selected`."""
+    """Add the options that select a part of the input, as `selected`."""
     return _selecting(tuple(SELECTING), command)
 
 
 def names_options(command: Command) -> Command:
-    """Those for names and addresses."""
+    """Add the options that select by names and addresses."""
     return _selecting(("topics", "subscriptions", "clients"), command)
 
 
 def times_options(command: Command) -> Command:
-    """Those for a time alone."""
+    """Add the options that select by time alone."""
     return _selecting(("since", "until"), command)
 
 
 def no_selecting_options(instead: str, *names: str) -> Callable[[Command], Command]:
-    """Let a command refuse some of these options with a sentence: what to use.
+    """Refuse some of these options with a sentence on what to use instead.
 
     Args:
-        names: keys of SELECTING, all if none is given.
+        names: keys of SELECTING, none: all.
     """
 
     def refuse(_: click.Context, parameter: click.Parameter, value: Any) -> None:

@@ -22,12 +22,12 @@ _DECRYPTED: Final = ("decrypted", "partly")
 
 
 class Slice:
-    """Remembers the packets of selected frames while they are shown, then writes them.
+    """Records the packets of selected frames while they are shown, then writes them to a file.
 
-    Packets are kept as they were, with all secrets, unless `redacted` says how to find these. Of a
-    TLS connection that was decrypted all packets up to the last selected one are kept: without the
-    records before it none can be opened. `decrypting` says how to find the keys of these, which
-    then stand in the file.
+    Packets are written unchanged, with all secrets, unless `redacted` gives the options to find
+    these. Of a decrypted TLS connection all packets up to the last selected one are written: a
+    record can only be decrypted after all before it. `decrypting` gives the options to find the
+    keys, which are then in the file.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Slice:
         self._ends: dict[int, tuple[str, int, str, int]] = {}
 
     def add(self, chain: Any, batch: Any) -> None:
-        """Take the frames of a batch that is shown."""
+        """Record the frames of a shown batch."""
         if self._chain not in (None, chain):
             raise UsageError("-w takes frames of one capture; name one, or select more closely")
         self._chain = chain
@@ -59,7 +59,7 @@ class Slice:
             self._ranges.setdefault((connection, direction), []).append((first, last))
 
     def watch(self, chain: Any, block: "TableBlock") -> None:
-        """Take the end points of connections from the blocks that pass."""
+        """Record the endpoints of connections from blocks of the input."""
         if block.table != "connections":
             return
         from dissector.schemas.rows import arrow_batch
@@ -75,7 +75,7 @@ class Slice:
                     self._encrypted[connection] = first_ns, last_ns
 
     def write(self) -> str:
-        """Write the file; returns what to say about it.
+        """Write the file; return the sentence about it.
 
         Raises:
             OutputError: it could not be written.
@@ -102,7 +102,7 @@ class Slice:
         return f"{counted(packets, 'packet')} written to {self.path}; {content}"
 
     def _write_to(self, file: BinaryIO, selection: "PacketSelection") -> tuple[int, str]:
-        """Write the packets to a file that only its owner reads: how many, and what is in it."""
+        """Write the packets to a file of mode 0600; return their number and a description."""
         from dissector.capture.write import with_secrets
         from dissector.evidence.redacted import RAW_BYTES, hidden_sentence, redact_capture
         from dissector.sources.key_logs import key_lines
@@ -111,7 +111,7 @@ class Slice:
         if self._redacted is None and self._decrypting is None:
             packets = write_slice(self._chain, selection, file) if self._chain else 0
             return packets, RAW_BYTES
-        # Raw bytes do not touch the disk.
+        # Raw bytes are never written to disk.
         whole = io.BytesIO()
         packets = write_slice(self._chain, selection, whole, False) if self._chain else 0
         data = bytearray(whole.getbuffer())

@@ -13,7 +13,7 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)")
 
 
 class Rotate(NamedTuple):
-    """When a rotation ends: after seconds, after bytes of packets, whichever is first."""
+    """The end of a rotation: after seconds or after bytes of packets, whichever is first."""
 
     seconds: float | None
     size: int | None

@@ -1,4 +1,4 @@
-"""What somebody may have meant who wrote in another tool's language, or misspelt something."""
+"""Suggestions for misspelt names, and for syntax of other tools."""
 
 import ipaddress
 import re
@@ -10,7 +10,7 @@ from dissector.protocols import PROTOCOL_NAMES
 from dissector.schemas import TABLES
 from dissector.schemas.enums import ENDED, OTHER_PROTOCOLS, TLS_DECRYPTION
 
-# Signs and words of other languages, and ours; longer ones before their beginnings.
+# Operators of other languages, and ours; longer ones before their prefixes.
 SIGNS: Final = {
     "===": "==", "!==": "!=", "<>": "!=", "=~": "matches", "!~": "not … matches", "&&": "and",
     "||": "or", "&": "and", "|": "or", "!": "not", "~": "matches", "=": "==",
@@ -19,7 +19,7 @@ WORDS: Final = {
     "eq": "==", "ne": "!=", "gt": ">", "lt": "<", "ge": ">=", "le": "<=", "is": "==", "AND": "and",
     "OR": "or", "NOT": "not", "IN": "in", "like": "contains", "LIKE": "contains", "xor": "!=",
 }  # fmt: skip
-# Wireshark's fields, and what comes nearest to them; of these a table has some or none.
+# Wireshark's fields, and the columns nearest to them, of which a table has some or none.
 WIRESHARK: Final[dict[str, tuple[str, ...]]] = {
     "frame.number": ("first_packet", "last_packet"),
     "frame.time": ("ts", "first_ts_ns"),
@@ -74,7 +74,7 @@ VALUES: Final[dict[str, tuple[str, ...]]] = {
 
 
 def as_text(rest: str) -> str | None:
-    """What to write for an address without quotes."""
+    """The suggestion for an address without quotes."""
     word = re.split(r"[\s)]", rest, maxsplit=1)[0]
     try:
         ipaddress.ip_address(word)
@@ -84,19 +84,19 @@ def as_text(rest: str) -> str | None:
 
 
 def instead_of_sign(rest: str) -> str | None:
-    """Our word for the sign that a text begins with, which is none of ours."""
+    """Our operator for the foreign one at the start of a text."""
     sign = next((sign for sign in SIGNS if rest.startswith(sign)), None)
     return f"write {SIGNS[sign]} instead of {sign}" if sign else None
 
 
 def instead_of_word(*words: object) -> str | None:
-    """Our word for the first of some words that belongs to another language."""
+    """Our operator for the first foreign word of several."""
     word = next((word for word in words if isinstance(word, str) and word in WORDS), None)
     return f"write {WORDS[word]} instead of {word}" if word else None
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.7) -> str | None:
-    """The known name that is nearest to one, capitals or not."""
+    """The known name most similar to a name, ignoring case."""
     by_lower = {text.lower(): text for text in known}
     matches = get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
     return by_lower[matches[0]] if matches else None
@@ -108,7 +108,7 @@ def _snake(name: str) -> str:
 
 
 def instead_of_column(name: str, kinds: Mapping[str, str]) -> str:
-    """What to write for a column that a table does not have."""
+    """The suggestion for a column that a table lacks."""
     meant = WIRESHARK.get(name.lower(), ())
     here = [column for column in meant if column in kinds]
     if here:
@@ -132,7 +132,7 @@ def commands() -> tuple[str, ...]:
 
 
 def instead_of_value(column: str, value: str) -> str | None:
-    """What to write for a value that a column never has; None if it may have it."""
+    """The suggestion for a value that a column never has; None if it may have it."""
     if column == "command":
         known = commands()
         if value in known or re.fullmatch(r"UNKNOWN_\d+", value):
@@ -152,6 +152,6 @@ def instead_of_value(column: str, value: str) -> str | None:
 
 
 def quoted(column: str, word: str) -> str:
-    """That a text needs quotes, with the value that was probably meant."""
+    """The sentence that a text needs quotes, with the probable value."""
     near = nearest(word, commands() if column == "command" else VALUES.get(column, ())) or word
     return f'text stands in quotes: {column} == "{near}"'

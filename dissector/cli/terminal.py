@@ -1,4 +1,4 @@
-"""What a run says beside its data: words and progress on stderr, colours, safe text."""
+"""A run's output beside its data: messages and progress on stderr, colours, safe text."""
 
 import os
 import re
@@ -15,8 +15,8 @@ from dissector.codecs.printable import safe_text as safe_text
 from dissector.report.formatting import many
 
 MIN_COLUMNS: Final = 40  # narrower terminals get lines of this width
-UNKNOWN_COLUMNS: Final = 80  # a terminal that does not tell
-QUIET_SECONDS: Final = 20.0  # so long may a command without a terminal say nothing
+UNKNOWN_COLUMNS: Final = 80  # of a terminal of unknown width
+QUIET_SECONDS: Final = 20.0  # without a terminal: the time before the first message of progress
 QUIET: Final = 0  # errors, and what is missing
 NORMAL: Final = 1
 VERBOSE: Final = 2
@@ -53,13 +53,13 @@ def terminal_width(stream: TextIO | None = None) -> int | None:
 
 
 def wrapped(text: str, width: int | None, indent: str = "", keeps: int = 0) -> list[str]:
-    """The lines of a text that begins with its own indent; further lines begin with another one.
+    """Wrap a text. The first line keeps the text's own indent, further lines begin with `indent`.
 
-    A number is not parted from what it counts where there is room for both; a word longer than a
-    line is broken, numbers never are, since they are shorter than any line.
+    A number stays on one line with its noun if both fit; a word longer than a line is broken,
+    numbers never are, since they are shorter than any line.
 
     Args:
-        keeps: characters at the text's start that are left as they are.
+        keeps: characters at the text's start that stay unchanged.
     """
     if width is None or len(text) <= width:
         return [text]
@@ -73,14 +73,14 @@ def wrapped(text: str, width: int | None, indent: str = "", keeps: int = 0) -> l
 
 
 def columns_of(text: str) -> int:
-    """Columns of a terminal that a text takes; letters of East Asia take two."""
+    """The width of a text in terminal columns; East Asian letters have two."""
     if text.isascii() or not _MAYBE_WIDE.search(text):
         return len(text)
     return len(text) + sum(unicodedata.east_asian_width(one) in "WF" for one in text)
 
 
 def clipped(text: str, width: int | None) -> str:
-    """The beginning of a text that fits a line, with … for what does not."""
+    """A text cut to a line's width, with … at the cut."""
     if width is None or columns_of(text) <= width:
         return text
     text = text[: width - 1]
@@ -90,14 +90,14 @@ def clipped(text: str, width: int | None) -> str:
 
 
 class Messages:
-    """Says things on stderr, one line each, as loudly as the user asked for."""
+    """Prints messages of the user's level on stderr, one line each."""
 
     def __init__(self, loudness: int = NORMAL, stream: TextIO | None = None) -> None:
         self.loudness = loudness
         self._stream = stream
 
     def say(self, text: str, at: int = NORMAL) -> None:
-        """Print a line if the user wants lines of this loudness."""
+        """Print a line if the user's level includes `at`."""
         if self.loudness >= at:
             print(f"dissector: {safe_text(text)}", file=self._stream or sys.stderr, flush=True)
 
@@ -111,7 +111,7 @@ class Messages:
 
 
 class Paint:
-    """Colours text for standard output, or leaves it as it is."""
+    """Colours text for standard output, or returns it unchanged."""
 
     def __init__(self, choice: str = "auto", stream: TextIO | None = None) -> None:
         target = stream or sys.stdout
@@ -125,13 +125,13 @@ class Paint:
 
 
 class StepReport(Protocol):
-    """Takes how many parts of a whole are done, of how many, and which one is being made."""
+    """Called with the number of finished parts, of all parts, and the name of the current one."""
 
     def __call__(self, done: int, total: int, what: str) -> None: ...
 
 
 class ByteProgress(Protocol):
-    """Takes the number of input bytes read so far, of all inputs together."""
+    """Called with the number of bytes read so far, of all inputs together."""
 
     def __call__(self, bytes_read: int) -> None: ...
 
@@ -165,14 +165,14 @@ class WordsOfProgress:
 
 
 class _Shown:
-    """The bar that is on the terminal, if there is one: two lines cannot change at once."""
+    """The bar on the terminal, if any: only one line can change at a time."""
 
     instead: Callable[[str], None] | None = None
 
 
 def shown_instead(text: str) -> bool:
-    """Let the bar that is on the terminal say this in the place of its title; empty: its title
-    again. False if there is no bar."""
+    """Show a text in place of the bar's title; empty: restore the title. Returns False without a
+    bar."""
     if _Shown.instead is None:
         return False
     _Shown.instead(text)
@@ -180,8 +180,8 @@ def shown_instead(text: str) -> bool:
 
 
 def draw_line(text: str, stream: TextIO) -> bool:
-    """Show a line on a terminal in the place of the last one, by the bar if there is one; empty:
-    none. False if there is no terminal."""
+    """Replace the last line of a terminal, through the bar if there is one; empty: erase it.
+    Returns False without a terminal."""
     if not stream.isatty():
         return False
     if not shown_instead(text):
@@ -191,7 +191,7 @@ def draw_line(text: str, stream: TextIO) -> bool:
 
 
 def show_fetching(done: int, total: int, where: str) -> None:
-    """Show on a terminal how much of a store is on this machine by now."""
+    """Show on a terminal how much of a store has been downloaded."""
     text = f"fetching {bytes_text(done)} of {bytes_text(total)} from {safe_text(where)}"
     draw_line(text if done < total else "", sys.stderr)
 
@@ -201,8 +201,8 @@ def progress_bar(title: str, total_bytes: int, is_shown: bool) -> Iterator[ByteP
     """A bar with percent and bytes on stderr while the body runs.
 
     Args:
-        total_bytes: bytes of all inputs as they lie on disk, 0 where that is not known.
-        is_shown: the user did not turn it off. Where there is no terminal, few words instead.
+        total_bytes: size of all inputs on disk, 0 if unknown.
+        is_shown: the user did not turn it off. Without a terminal, few messages replace the bar.
     """
     if not is_shown:
         yield no_progress

@@ -1,9 +1,9 @@
 """The numbers of a report as a page of text: what `summary` prints and `analyze` ends with.
 
-First what stands out, each fact once; what else it may be and what to do stand behind all facts, so
-that the first lines answer. Then a short table per section that has something to list. Names come
-last in a line, so that numbers stay in columns however long a name is. Sentences and names wrap
-where a width is given; numbers and commands are never broken.
+The headlines come first, each fact once; rival causes and next steps follow after all facts, so
+that the first lines answer. Then each section with rows has a short table. Names are last in a
+line, so that numbers stay in columns however long a name is. Sentences and names wrap if a width is
+given; numbers and commands are never broken.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -37,7 +37,7 @@ Numbers = dict[str, Any]
 _LISTED: Final = 5  # lines of each list that are shown
 STEPS: Final = "what else it may be, and what to do"
 _PERCENTILES: Final = ("p50", "p90", "p99")
-_KINDS: Final = 12  # of packets that are not read, which are named
+_KINDS: Final = 12  # named kinds of ignored packets
 _STYLES: Final = {"ok": "green", "look": "yellow", "bad": "red"}
 _LEAST_NAME: Final = 20  # columns that a name gets at least; with less room it has its own lines
 
@@ -88,14 +88,13 @@ def text_report(
 
 
 def _fact(headline: Headline, paint: Paint, width: int | None) -> Iterator[str]:
-    """What was seen, behind its mark and the rule that says it."""
+    """The lines of a fact, after its mark and its rule."""
     mark = paint(f"{headline.word:<4}", _STYLES.get(headline.word, "dim"))
     yield from _labelled(f"  {mark}  ", 8, headline, headline.text, width)
 
 
 def _steps(facts: Sequence[Headline], paint: Paint, width: int | None) -> Iterator[str]:
-    """By rule what else looks the same and what to do, said once; a command has a line of its own,
-    to be copied."""
+    """Rival causes and next steps by rule, each once; a command is on its own line, for copying."""
     steps = [one for one in facts if one.rival or one.next_step]
     if steps:
         yield ""
@@ -116,7 +115,7 @@ def _steps(facts: Sequence[Headline], paint: Paint, width: int | None) -> Iterat
 def _labelled(
     start: str, columns: int, headline: Headline, text: str, width: int | None
 ) -> Iterator[str]:
-    """A text behind the number of its rule. start: what stands before it, so many columns wide."""
+    """A text after the number of its rule. start: the text before it, of the given width."""
     indent = " " * (columns + len(headline.number) + 2)
     first, *more = wrapped(f"{indent}{safe_text(shown_sentence(text))}", width, indent)
     yield f"{start}{headline.number}  {first[len(indent) :]}"
@@ -129,15 +128,16 @@ class _Table(NamedTuple):
     total: rows there are.
     """
 
-    heads: Sequence[str]
+    headings: Sequence[str]
     rows: Sequence[Sequence[str]]
     total: int
 
     def lines(self, width: int | None) -> Iterator[str]:
-        """The lines. Names wrap behind their column; where there is no room for one, below it."""
-        columns = list(zip(self.heads, *self.rows, strict=True))[:-1]
+        """The table's lines. Names wrap in their column; without room for one, they have own
+        lines."""
+        columns = list(zip(self.headings, *self.rows, strict=True))[:-1]
         widths = [max(map(len, column)) for column in columns]
-        for row in (self.heads, *self.rows):
+        for row in (self.headings, *self.rows):
             cells = [f"{cell:>{width}}" for cell, width in zip(row, widths, strict=False)]
             start = "  ".join((*cells, ""))
             if width is None or len(start) + len(row[-1]) <= width:
@@ -176,7 +176,7 @@ def _packets(first: int | None, last: int | None) -> str:
 
 
 def _counts(counts: Numbers, limit: int = 8) -> str:
-    """`12 ok, 3 error`; the largest first, what does not fit is counted."""
+    """`12 ok, 3 error`; the largest first, at most `limit`; the rest is counted."""
     ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
     shown = [f"{count:,} {safe_text(str(name))}" for name, count in ordered[:limit]]
     rest = len(ordered) - limit
@@ -184,7 +184,7 @@ def _counts(counts: Numbers, limit: int = 8) -> str:
 
 
 def _captures(report: Numbers) -> Callable[[Numbers], str]:
-    """Which capture a row is of, in words: nothing where there is one only."""
+    """Return a function from a row to its capture in words, empty if there is one only."""
     files: dict[Any, list[str]] = {}
     for source in report["sources"]:
         files.setdefault(source["capture"], []).append(source["file_name"])
@@ -227,16 +227,16 @@ def _sends(report: Numbers, is_exact: bool) -> _Table:
         total = section["total"]
         latency = _times(total["latency_ms"], is_exact)
         rows.append((*latency, *_sent(total), "all topics"))
-    heads = (*_PERCENTILES, "max", "sends", "answered", "refused", "topic")
-    return _Table(heads, rows, len(groups) + (len(groups) > 1))
+    headings = (*_PERCENTILES, "max", "sends", "answered", "refused", "topic")
+    return _Table(headings, rows, len(groups) + (len(groups) > 1))
 
 
 def _sent(group: Numbers) -> tuple[str, str, str]:
-    """Sends, how many of them got an answer of any kind, and how many a refusal."""
+    """The numbers of sends, of answered ones, and of refused ones, as texts."""
     outcomes = group["outcomes"]
     got, refused = answered(outcomes), outcomes.get("error", 0)
     is_hidden = any(outcomes.get(name) for name in UNKNOWN)
-    # Where no answer could be read, nobody knows how many there were and what they said.
+    # If no answer could be read, number and contents of answers are unknown.
     is_unread = is_hidden and not any(outcomes.get(name) for name in READABLE)
     return (
         _count(group["sends"]),
@@ -275,8 +275,8 @@ def _permits(report: Numbers) -> _Table:
         )
         for group in groups[:_LISTED]
     ]
-    heads = ("granted", "delivered", "used", "time without", "stalls", "subscription")
-    return _Table(heads, rows, len(groups))
+    headings = ("granted", "delivered", "used", "time without", "stalls", "subscription")
+    return _Table(headings, rows, len(groups))
 
 
 def _redeliveries(report: Numbers) -> _Table:
@@ -292,8 +292,8 @@ def _redeliveries(report: Numbers) -> _Table:
         )
         for group in groups[:_LISTED]
     ]
-    heads = ("again", "deliveries", "of messages", "subscription")
-    return _Table(heads, rows, len(groups))
+    headings = ("again", "deliveries", "of messages", "subscription")
+    return _Table(headings, rows, len(groups))
 
 
 def _lags(report: Numbers) -> _Table:
@@ -308,8 +308,8 @@ def _lags(report: Numbers) -> _Table:
         )
         for group in groups[:_LISTED]
     ]
-    heads = ("committed", "most of a log", "delivered", "most of a log", "subscription")
-    return _Table(heads, rows, len(groups))
+    headings = ("committed", "most of a log", "delivered", "most of a log", "subscription")
+    return _Table(headings, rows, len(groups))
 
 
 def _checksums(report: Numbers) -> _Table:
@@ -325,8 +325,8 @@ def _checksums(report: Numbers) -> _Table:
         )
         for each in failures[:_LISTED]
     ]
-    heads = ("connection", "frame", "packets", "command", "topic")
-    return _Table(heads, rows, report["checksum_failures"]["total"]["mismatch"])
+    headings = ("connection", "frame", "packets", "command", "topic")
+    return _Table(headings, rows, report["checksum_failures"]["total"]["mismatch"])
 
 
 def _errors(report: Numbers) -> _Table:
@@ -342,8 +342,8 @@ def _errors(report: Numbers) -> _Table:
         )
         for each in incidents[:_LISTED]
     ]
-    heads = ("times", "connection", "frame", "command", "answer")
-    return _Table(heads, rows, report["errors"]["total"]["incidents"])
+    headings = ("times", "connection", "frame", "command", "answer")
+    return _Table(headings, rows, report["errors"]["total"]["incidents"])
 
 
 def _short(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Small inputs are read by kernels in plain Python where none is compiled yet.
+"""Reads small inputs with kernels in plain Python, if none is compiled yet.
 
 Kernels are the same text either way, and so are the rows (`dissector.jit`). Compiling takes half a
 minute, once; a few hundred packets take seconds without.
@@ -53,7 +53,7 @@ def _is_some_code_kept() -> bool:
 
 
 def size_of(inputs: Iterable[str]) -> int | None:
-    """How much there is to read, in bytes; None if that is not known, or nothing is there."""
+    """The size of the inputs, bytes; None if it is unknown, or there are none."""
     sizes = []
     if any("://" in text for text in inputs):
         return None  # to ask a store costs more than to know
@@ -70,7 +70,7 @@ def size_of(inputs: Iterable[str]) -> int | None:
 
 
 def _last_of_pipe() -> int | None:
-    """What waits in standard input, bytes; None if more may come. Nothing is taken out."""
+    """The bytes waiting in standard input, without reading them; None if more may follow."""
     poll = select.poll()
     poll.register(0, select.POLLHUP)
     if not any(events & select.POLLHUP for _, events in poll.poll(_WRITER_MS)):

@@ -1,8 +1,8 @@
-"""Compiling all kernels beforehand, in as many processes as there are processors.
+"""Compiles all kernels beforehand, in as many processes as there are processors.
 
-A process of its own (`python -m dissector.cli.warming`) runs the captures that come with the
-package with kernels in plain Python, which takes seconds, and writes down what was called: module,
-name, and kinds of arguments. The other processes compile that.
+A process of its own (`python -m dissector.cli.warming`) reads the package's captures with kernels
+in plain Python, which takes seconds, and prints each kernel call: module, name, and types of
+arguments. The other processes compile these.
 """
 
 import ast
@@ -27,10 +27,10 @@ _Call = tuple[str, str, Any]  # as recording.Recorder takes it
 
 
 class _Workers:
-    """Processes that compile, each by itself; who is free takes what suits it best.
+    """Processes that compile; a free process gets the kernel that suits it best.
 
-    A process keeps what it made of each function, so kernels that call the same functions had
-    better be compiled by the same process.
+    A process keeps its compiled functions, so kernels that call the same functions are better
+    compiled by the same process.
     """
 
     def __init__(self, pools: list[ProcessPoolExecutor]) -> None:
@@ -41,7 +41,7 @@ class _Workers:
         self.done: queue.SimpleQueue[tuple[str, Future[str]]] = queue.SimpleQueue()
 
     def add(self, call: _Call, sizes: dict[str, int]) -> None:
-        """Have a kernel compiled; `sizes` are those of its functions."""
+        """Queue a kernel. sizes: of its functions."""
         with self._lock:
             self._waiting[call] = sizes
             self._hand_out()
@@ -55,7 +55,7 @@ class _Workers:
             future.add_done_callback(partial(self._finish, worker, pool, call))
 
     def _gain(self, worker: int, sizes: dict[str, int]) -> int:
-        """How well a kernel suits: large ones come first, but for what only others have made."""
+        """A kernel's priority in a process: its functions' sizes, less those of other processes."""
         own = self._known[worker]
         others = set().union(*self._known) - own
         return sum(-size if name in others else size for name, size in sizes.items())
@@ -71,7 +71,7 @@ class _Workers:
 
 
 def warm_up(processes: int) -> None:
-    """Compile every kernel into the cache; what is there already is not compiled again."""
+    """Compile every kernel that the cache lacks."""
     from dissector.jit import kernel_named
     from dissector.native.code import keep_list
     from dissector.native.digests import function_sizes, program_digest
@@ -101,7 +101,7 @@ def _compile(module: str, name: str, key: Any) -> str:
 
 
 def _calls() -> Iterator[_Call]:
-    """With what the captures of the package call kernels, as soon as it is known."""
+    """Yield the kernel calls of the package's captures as they are recorded."""
     command = [sys.executable, "-m", __name__]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -139,7 +139,7 @@ def _run_everything() -> None:
 
 
 def main() -> None:
-    """Write a line for each way in which a kernel is called."""
+    """Print a line for each kernel and combination of argument types."""
     output = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
     seen: set[_Call] = set()
 

@@ -1,6 +1,6 @@
-"""Makes what `dissector explain` knows of the texts: python -m dissector.cli.words docs FILE.
+"""Generates the words of `dissector explain`: python -m dissector.cli.words docs FILE.
 
-FILE is dissector/data/words.jsonl: a word of a table of docs/*.md, or a metric of a tap, each line.
+FILE is dissector/data/words.jsonl: one word of a table in docs/*.md, or one metric, per line.
 """
 
 import dataclasses
@@ -14,13 +14,13 @@ from typing import Final
 from dissector.cli.document import all_commands
 from dissector.lake.settings import LakeSettings
 
-# Texts whose tables say what words of a report, a comparison and ready views mean.
+# Pages whose tables describe words of reports, comparisons and ready views.
 _DOCS: Final = ("metrics.md", "compare.md", "sql.md")
 _ROW: Final = re.compile(r"^\| (`.+?) \|\s+(.+) \|$")
 
 
 def words_of(docs: Path) -> Iterator[dict[str, str]]:
-    """Each word, what it is of, and what it means."""
+    """Each word, its subject, and its meaning."""
     for name in _DOCS:
         heading = ""
         for line in (docs / name).read_text("utf-8").splitlines():
@@ -59,13 +59,13 @@ def _metrics() -> Iterator[dict[str, str]]:
 
 
 def _plain(cell: str) -> str:
-    """A cell without its marks, as a sentence; of links their words."""
+    """A cell without Markdown, as a sentence; links become their texts."""
     text = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", cell).replace("`", "").replace(r"\|", "|")
     return f"{text[0].upper()}{text[1:]}".rstrip(".") + "."
 
 
 def document(docs: Path) -> str:
-    """The file of words."""
+    """The contents of the file of words."""
     lines = dict.fromkeys(json.dumps(row, ensure_ascii=False) for row in words_of(docs))
     return "".join(f"{line}\n" for line in lines)
 

@@ -80,14 +80,14 @@ def _hide_secrets(stream: Stream) -> None:
         low, high = changed[np.minimum(bounds, len(data))]
         for start, end in bounds[:, low < high].T.tolist():
             was, now = before[start:end], bytes(after[start:end])
-            # Of a frame that went as a whole nothing is left to read.
+            # A frame of stars alone has nothing left to parse.
             if spec is not None and now != b"*" * len(now):
                 after[start:end] = spec.mended(was, now)
         data[:] = np.frombuffer(after, np.uint8)
 
 
 def _clean(stream: Stream, frames: Frames, spec: ProtocolSpec | None) -> np.ndarray:
-    """Which frames of a stream hold no secret, of those that begin in a run of it."""
+    """Return bool[frames]: the frame begins in a run of the stream and has no secret."""
     is_clean = np.zeros(len(frames.starts), bool)
     if spec is None:
         return is_clean
@@ -100,7 +100,7 @@ def _clean(stream: Stream, frames: Frames, spec: ProtocolSpec | None) -> np.ndar
 
 
 class _Redacting(Rewriting):
-    """Gives packets what their streams hold now; headers stay, what is no segment is searched."""
+    """Copies redacted stream bytes to packets, keeps headers, and searches other packets."""
 
     lost_byte = _STAR
 
@@ -109,7 +109,7 @@ class _Redacting(Rewriting):
         super().__init__(streams, state)
 
     def _treat_rest(self, block: PacketBlock) -> None:
-        """Search packets that are no segments, and no pieces of one."""
+        """Replace secrets in packets without a segment that are no fragments of one."""
         used = set(block.segments.packet[: block.segment_count].tolist())
         for row, reason in enumerate(block.reasons.tolist()):
             if block.first_packet + row in used or reason in (USED, FRAGMENT):

@@ -1,8 +1,8 @@
-"""Whether packets alone show the findings that they were chosen for, with the same numbers.
+"""Checks that cut packets alone show the findings that they were chosen for, with equal numbers.
 
-What a finding says of a capture is kept as facts without names: its rule, title, severity, how many
-incidents, and what was measured. The facts of the whole capture and those of the packets that were
-cut out of it stand beside each other in the bundle; whoever gets it can make the second ones again.
+A finding is stored as facts without names: rule, title, severity, number of incidents, and measured
+values. The bundle has the facts of the whole capture beside those of the cut packets; its reader
+can compute the latter again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 Facts = dict[str, Any]
 _FACTS: Final = ("number", "code", "title", "severity", "incidents")
-# Of bytes that are hidden the sums are others.
+# Hidden bytes have other checksums.
 _OF_BYTES: Final = "crc32c"
 _NAME: Final = "NAME"
 
 
 def findings_in(engine: "Sandbox", name: str) -> list[Finding]:
-    """What a rule, named by number or code, finds in a lake."""
+    """Return the findings of a rule in a lake. name: its number or code."""
     return findings_of(engine, named(load_rules()[0], [name]))[0]
 
 
 def wanted_findings(engine: "Sandbox", name: str) -> list[Finding]:
-    """The same, of a rule that a user named to show what it finds.
+    """Return the findings of a rule that a user named for a bundle.
 
     Raises:
-        UsageError: no frames alone can show it, it cannot be asked, or it finds nothing.
+        UsageError: frames alone cannot show its findings, it failed, or it has none.
     """
     rules = named(load_rules()[0], [name])
     if any(rule.is_over_totals for rule in rules):
@@ -48,7 +48,7 @@ def wanted_findings(engine: "Sandbox", name: str) -> list[Finding]:
 
 
 def facts_of(one: Finding) -> Facts:
-    """What a finding says, without names."""
+    """Return a finding's facts, without names."""
     numbers = {
         name: value
         for name, value in one.measured.items()
@@ -58,7 +58,7 @@ def facts_of(one: Finding) -> Facts:
 
 
 class Shown(NamedTuple):
-    """A finding of the capture and the one of the packets that is most like it, if any."""
+    """A finding of the capture, and the most similar one of the cut packets, if any."""
 
     one: Finding
     other: Finding | None
@@ -72,13 +72,13 @@ class Shown(NamedTuple):
 
     @property
     def is_same(self) -> bool:
-        """Whether the packets show it with the same numbers."""
+        """Whether the cut packets show the finding with equal numbers."""
         row = self.as_row()
         return row["capture"] == row["packets"]
 
     def text(self) -> str:
-        """The sentences of the finding as the packets give them; where they do not show it, as the
-        capture does, without the names that it has."""
+        """The sentences of the cut packets' finding; without one, those of the capture's, without
+        names."""
         if self.other is not None and self.is_same:
             return self.other.text
         (rule,) = named(load_rules()[0], [self.one.number])
@@ -92,7 +92,7 @@ class Shown(NamedTuple):
 
 
 def beside(before: Sequence[Finding], after: Sequence[Finding]) -> list[Shown]:
-    """Each finding of the capture with what the packets show of it."""
+    """Pair each finding of the capture with the most similar one of the cut packets."""
     left = list(after)
     pairs: list[Shown] = []
     facts = [facts_of(other) for other in after]
@@ -107,12 +107,12 @@ def beside(before: Sequence[Finding], after: Sequence[Finding]) -> list[Shown]:
 
 
 def shown_by(own: "Sandbox", before: Sequence[Finding]) -> list[Shown]:
-    """The findings of one rule with what packets alone, read into a lake, show of them."""
+    """Pair the findings of one rule with those of the cut packets. own: engine of their lake."""
     return beside(before, findings_in(own, before[0].number)) if before else []
 
 
 def sentences(pairs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the packets show of findings, and what they cannot show."""
+    """Return sentences about what the cut packets show of findings, and what they lack."""
     lines = []
     for pair in pairs:
         one, other = pair["capture"], pair["packets"]
@@ -128,7 +128,7 @@ def sentences(pairs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _differing(one: Facts, other: Facts) -> list[str]:
-    """Which numbers are others."""
+    """Return the facts that differ, as text."""
     pairs = [(name, one.get(name), other.get(name)) for name in ("severity", "incidents")]
     mine, theirs = one["measured"], other["measured"]
     pairs += [(name, mine.get(name), theirs.get(name)) for name in sorted({*mine, *theirs})]

@@ -1,4 +1,4 @@
-"""The files that a lake's captures came from, where they still are, told by their SHA-256."""
+"""Finds the source files of a lake's captures by their SHA-256."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -10,11 +10,11 @@ from dissector.sources.rings import Chain
 
 
 def chains_of(lake: Lake, inputs: Sequence[str]) -> dict[str, Chain]:
-    """The files of each capture; a capture is left out if one of its files is not found.
+    """Return the files of each capture; a capture is left out if one of its files is missing.
 
     Args:
-        inputs: files or folders to look in. Without them it is the working folder, that of the
-            lake and the one around it, for files of the names that the manifest has.
+        inputs: files or folders to search. By default files with the manifest's names are searched
+            for in the working folder, the lake's folder and its parent.
     """
     chains = {}
     for capture in lake.captures:
@@ -43,7 +43,7 @@ def _candidates(lake: Lake, inputs: Sequence[str], name: str) -> Iterator[str]:
 
 
 def _sha256(path: str) -> str | None:
-    """Of a capture's uncompressed bytes, None if it cannot be read."""
+    """Return the digest of a capture's uncompressed bytes, None if it cannot be read."""
     with ChainReader((path,)) as reader:
         for event in reader:
             if isinstance(event, FileEnd):

@@ -1,9 +1,9 @@
-"""The first pass: what every byte of a capture's streams becomes, in files beside the capture.
+"""The first pass: computes the new bytes of a capture's streams, in unnamed temporary files.
 
-The capture was dissected. Its streams lie one behind the other in two files without a name, as
-they were and as they become: each is treated in place, and `packets` gives packets what their place
-holds. Rows of ranges, frames and packets lie in such files, too, so that memory does not grow with
-the capture but for what sorting them takes.
+The input is a dissection of the capture. Two files have its streams, one after the other: as
+captured, and as treated in place. `packets` then copies the treated bytes of their positions to the
+packets. Rows of ranges, frames and packets are in such files, too, so that memory grows with the
+capture only while they are sorted.
 """
 
 import mmap
@@ -21,22 +21,22 @@ from dissector.packet.rewriting import Runs, SegmentPlaces
 from dissector.protocols import PROTOCOLS
 from dissector.schemas.rows import arrow_batch
 
-# What a dissection is asked for whose rows `TreatedStreams` takes.
+# Options of the dissection whose rows `TreatedStreams` reads.
 ASKED: Final[dict[str, Any]] = {
     "follow_connection": AS_CAPTURED, "want_detail": "none", "properties": False, "redact": False,
 }  # fmt: skip
 _COMPLETE: Final = "complete"
-_AT_ONCE: Final = 4096  # ranges that are laid out
+_AT_ONCE: Final = 4096  # ranges copied at a time
 _HALF: Final = 1 << 31
-# Bits of what a frame is: whole, compressed, its command known.
+# Bits of a frame's kind: whole, compressed, command known.
 _WHOLE: Final = 1
 _PACKED: Final = 2
 _KNOWN: Final = 4
 
 
 class Frames(NamedTuple):
-    """Frames of a stream, rising: offsets, announced sizes, is it whole, is its body compressed, is
-    its command known."""
+    """Frames of a stream by rising offset: offsets, announced sizes; whether a frame is whole, its
+    body is compressed, its command is known."""
 
     starts: Int64Array
     sizes: Int64Array
@@ -45,11 +45,11 @@ class Frames(NamedTuple):
     known: np.ndarray
 
     def chosen(self, rows: Any) -> "Frames":
-        """Some of them."""
+        """Return the frames of some rows. rows: an index, mask or slice."""
         return Frames(*(column[rows] for column in self))
 
     def within(self, start: int, end: int) -> "Frames":
-        """Those that begin in a range of the stream."""
+        """Return the frames that begin in a range of the stream."""
         return self.chosen(slice(*np.searchsorted(self.starts, (start, end)).tolist()))
 
 
@@ -57,7 +57,7 @@ class Stream(NamedTuple):
     """One direction of a connection.
 
     protocol: of the connection. is_midstream: its start was not captured. runs: offsets, and bytes
-    without a hole, which are changed in place.
+    without a gap, which are changed in place.
     """
 
     protocol: str
@@ -67,18 +67,18 @@ class Stream(NamedTuple):
 
 
 class _Rows:
-    """Rows of so many numbers in a file."""
+    """Rows of int64 numbers in a file. width: numbers of a row."""
 
     def __init__(self, file: IO[bytes], width: int) -> None:
         self._file = file
         self._width = width
 
     def add(self, *columns: Int64Array) -> None:
-        """More rows."""
+        """Append rows, given by column."""
         self._file.write(np.stack(columns, axis=1).astype(np.int64).data)
 
     def columns(self) -> Int64Array:
-        """All of them, int64[width, rows]."""
+        """Return all rows, int64[width, rows]."""
         return mapped(self._file).view(np.int64).reshape(-1, self._width).T
 
 
@@ -86,11 +86,11 @@ class TreatedStreams:
     """All streams of a capture, treated.
 
     Args:
-        treat: changes the bytes of a stream. blocks: rows of the capture, as ASKED.
+        treat: changes the bytes of a stream. blocks: rows of the capture, dissected with ASKED.
 
-    runs: what packets get.
-    has_fragments: whether IP packets came in pieces, or may have.
-    treated: how many frames there were.
+    runs: the treated bytes, by stream and offset.
+    has_fragments: whether the capture has, or may have, fragmented IP packets.
+    treated: number of frames.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class TreatedStreams:
         self.has_fragments = True
         self.treated = 0
         self._treat = treat
-        # Files without names: nothing of them is left, however the run ends.
+        # Unnamed files: the system removes them, however the run ends.
         self._file: Callable[[], IO[bytes]] = memory_file if in_memory else _disk_file
         self._raw = self._file()
         self._size = 0
@@ -122,10 +122,10 @@ class TreatedStreams:
         self._treat_all(after)
 
     def places(self, segments: SegmentColumns, count: int) -> SegmentPlaces:
-        """Where the first `count` segments lie in the streams."""
+        """Return the stream positions of the first `count` segments."""
         packets, streams, offsets = self._of_packets
         places = SegmentPlaces.new(max(count, 1), -1)
-        rows, is_there = _found(packets, segments.packet[:count])
+        rows, is_there = _look_up(packets, segments.packet[:count])
         places.stream[:count][is_there] = streams[rows[is_there]]
         places.offset[:count][is_there] = offsets[rows[is_there]]
         return places
@@ -168,7 +168,7 @@ class TreatedStreams:
         for spec in PROTOCOLS:
             is_of = _is(columns, "protocol", (spec.name,))
             packed |= is_of & _is(columns, "compression", spec.packed_codecs)
-        # Where none of a block's frames has one, there is no column.
+        # The column is missing if no frame of the block has a command.
         command = columns.get("command", [None] * rows)
         is_known = command.codes >= 0 if isinstance(command, Coded) else _are_texts(command)
         kinds = _WHOLE * _is(columns, "status", (_COMPLETE,)) + _PACKED * packed
@@ -180,7 +180,7 @@ class TreatedStreams:
     # -- all of it
 
     def _lay_out(self) -> ByteArray:
-        """Put the streams behind each other; returns the bytes that are to change."""
+        """Copy the streams one after the other to both files; return the bytes to treat."""
         streams, starts, sizes, positions = self._ranges.columns()
         order = np.lexsort((starts, streams))
         streams, starts, sizes, positions = (
@@ -189,8 +189,8 @@ class TreatedStreams:
         before, after, raw = self._file(), self._file(), mapped(self._raw)
         for first in range(0, len(order), _AT_ONCE):
             some = slice(first, first + _AT_ONCE)
-            pieces = zip(positions[some].tolist(), sizes[some].tolist(), strict=True)
-            part = np.concatenate([raw[start : start + size] for start, size in pieces])
+            ranges = zip(positions[some].tolist(), sizes[some].tolist(), strict=True)
+            part = np.concatenate([raw[start : start + size] for start, size in ranges])
             before.write(part.data)
             after.write(part.data)
         ends = starts + sizes
@@ -211,10 +211,10 @@ class TreatedStreams:
         return self.runs.after
 
     def _locate(self) -> None:
-        """Number the streams of packets. A stream's origin can move as long as none of it left:
-        what was placed before that moves, too."""
+        """Set each packet's stream number and offset. A stream's origin can move until its first
+        bytes are emitted: offsets of earlier packets are corrected."""
         packets, keys, offsets, origins = self._places.columns()
-        streams, is_there = _found(self._streams, keys)
+        streams, is_there = _look_up(self._streams, keys)
         streams = np.where(is_there, streams, -1)
         latest = np.zeros(len(self._streams) + 1, np.int64)
         latest[streams] = origins
@@ -224,7 +224,7 @@ class TreatedStreams:
     def _treat_all(self, after: ByteArray) -> None:
         packets, starts, sizes, kinds = self._frames.columns()
         of_packets, streams_of, _ = self._of_packets
-        rows, is_there = _found(of_packets, packets)
+        rows, is_there = _look_up(of_packets, packets)
         streams = np.full(len(packets), -1, np.int64)
         streams[is_there] = streams_of[rows[is_there]]
         order = np.lexsort((starts, streams))
@@ -250,8 +250,8 @@ class TreatedStreams:
         return runs.starts[some], runs.ends[some], runs.positions[some]
 
 
-def _found(rising: Int64Array, wanted: Int64Array) -> tuple[Int64Array, np.ndarray]:
-    """The rows of numbers in a list that rises, and which are in it."""
+def _look_up(rising: Int64Array, wanted: Int64Array) -> tuple[Int64Array, np.ndarray]:
+    """Return the rows of numbers in a rising array, and whether each number is in it."""
     rows = np.searchsorted(rising, wanted)
     is_there = np.zeros(len(wanted), bool)
     is_inside = rows < len(rising)
@@ -264,7 +264,7 @@ def _are_texts(column: Any) -> np.ndarray:
 
 
 def _is(columns: Any, name: str, texts: Any) -> np.ndarray:
-    """Which rows of a column hold one of some texts."""
+    """Return bool[rows]: the column has one of some texts there."""
     column = columns.get(name)
     if column is None or not texts:
         return np.zeros(len(columns["connection_id"]), bool)
@@ -279,12 +279,12 @@ def _disk_file() -> IO[bytes]:
 
 
 def memory_file() -> BinaryIO:
-    """A file that never touches the disk."""
+    """Return a file in memory."""
     return os.fdopen(os.memfd_create("dissector"), "w+b")
 
 
 def mapped(file: IO[bytes]) -> ByteArray:
-    """A file as an array; what is written into the one goes into the other."""
+    """Map a file as an array: writes to the array change the file."""
     file.flush()
     size = os.fstat(file.fileno()).st_size
     return np.frombuffer(mmap.mmap(file.fileno(), size), np.uint8) if size else _EMPTY

@@ -1,8 +1,8 @@
-"""What queries give for the captures of a lake: made once, kept, and found again.
+"""Query results of a lake's captures: computed once, cached, and read again by later reports.
 
-What is read together is a unit: one capture, or captures that `dissector.joining` puts together.
-The rows of every query name their capture, so those of a unit are made apart from all others, by
-any engine, kept beside the lake (`dissector.lake.cache`), and put together whenever a report asks.
+A cache partition is one capture, or the captures that `dissector.joining` joins. Every row of a
+query names its capture. So any engine can compute the rows of a partition by itself; they are
+cached beside the lake (`dissector.lake.cache`), and each report merges those of its partitions.
 """
 
 import os
@@ -35,15 +35,15 @@ from dissector.report.result import SECTIONS
 from dissector.schemas.small_tables import TEXT, as_schema, no_rows, small_table
 
 Queries = Mapping[str, Query | RuleQuery]
-# The rows that are in a report's tables.
+# Tables of joining that are also tables of a report.
 CLOSED: Final = ("exchanges", "deliveries", "permits", "untouched")
-FINDINGS: Final = "findings"  # the section that rules alone make
-COVERAGE: Final = "coverage"  # what every rule over totals reads
-JOINED: Final = "joined-"  # before the names of these tables, where they are kept
+FINDINGS: Final = "findings"  # the section that is made by rules alone
+COVERAGE: Final = "coverage"  # the section that every rule over totals reads
+JOINED: Final = "joined-"  # prefix of the names of joining's tables in the cache
 
 
 def with_plain_types(rows: pa.Table) -> pa.Table:
-    """Rows of an engine with the types that all engines share: int64, bool, text, lists of them."""
+    """Rows of an engine, cast to the types that all engines share: int64, bool, text, lists."""
     fields = [pa.field(field.name, _plain(field.type)) for field in rows.schema]
     return as_schema(rows, pa.schema(fields))
 
@@ -58,8 +58,8 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _survey_units(digests: Mapping[str, str]) -> list[CachePartition]:
-    """A survey is kept of each capture by itself, however they belong together."""
+def _survey_partitions(digests: Mapping[str, str]) -> list[CachePartition]:
+    """The cache partitions of surveys: one per capture, whether it is joined with others or not."""
     return [
         CachePartition(digest_of(["survey", digest]), (name,)) for name, digest in digests.items()
     ]
@@ -68,14 +68,14 @@ def _survey_units(digests: Mapping[str, str]) -> list[CachePartition]:
 def survey_captures(
     lake: Lake, digests: Mapping[str, str], cache: Cache | None, work: Path
 ) -> Inputs:
-    """What is known of captures, and how they belong together.
+    """Survey captures, and plan which of them are joined.
 
     Args:
-        digests: of the captures that count. cache: knows most of them; those that it does not know
-            are read, without a cache all.
+        digests: of the counted captures. cache: holds earlier surveys; captures without one are
+            read. Without a cache all are read.
     """
     settings = JoinSettings(folder=work)
-    cache_partitions = _survey_units(digests)
+    cache_partitions = _survey_partitions(digests)
     tables: dict[str, list[pa.Table]] = {name: [] for name in survey.SCHEMAS}
     missing = set(digests)
     if cache is not None:
@@ -123,8 +123,8 @@ def survey_captures(
 
 
 def select_sources(sources: Iterable[CachedRows], *, by_name: bool = False) -> str:
-    """The rows of several sources, as a query, empty if there are no files of them; those that are
-    read whole come as one. by_name: files may lack columns that others have, as rules' do."""
+    """The query of the rows of several sources, empty if they have no files; one scan reads all
+    whole sources. by_name: match columns by name, as files of rules may lack some."""
     filled = [source for source in sources if source.paths]
     whole = tuple(path for source in filled if source.is_all for path in source.paths)
     queries = [f"SELECT * FROM {parquet(whole, by_name=by_name)}"] if whole else []
@@ -137,7 +137,7 @@ def select_sources(sources: Iterable[CachedRows], *, by_name: bool = False) -> s
 
 
 def _of_captures(sources: Iterable[CachedRows], captures: frozenset[str]) -> Iterator[CachedRows]:
-    """What sources have of some captures: files without them are not opened."""
+    """Sources restricted to some captures; sources without any of these are left out."""
     for source in sources:
         mine = source.captures & captures
         if mine:
@@ -145,7 +145,7 @@ def _of_captures(sources: Iterable[CachedRows], captures: frozenset[str]) -> Ite
 
 
 def read_sources(db: DuckdbEngine, sources: Sequence[CachedRows], schema: pa.Schema) -> pa.Table:
-    """The rows of sources, in one table of these columns."""
+    """The rows of sources, as one table of the given schema."""
     query = select_sources(sources)
     if not query:
         return no_rows(schema)
@@ -163,7 +163,7 @@ def _close(task: Sequence[Sequence[Any]]) -> None:
 def join_captures(
     engine: Engine, read: Inputs, captures: frozenset[str], work: Path
 ) -> Path | None:
-    """Join the captures that belong together; the folder of their rows, None if none do."""
+    """Join the groups that have these captures; return the folder of rows, None without groups."""
     parts = [part for part in parts_of(read.plan) if part.groups[0].captures[0] in captures]
     if not parts:
         return None
@@ -188,10 +188,10 @@ def join_captures(
 
 
 class AggregationCache:
-    """Finds what is kept of the captures of a report, makes what is missing, and keeps it.
+    """Reads cached rows of a report's captures, computes the missing ones, and caches these.
 
     Args:
-        cache: None where nothing is kept, and what is kept does not serve.
+        cache: None: neither read nor write a cache.
     """
 
     def __init__(
@@ -213,13 +213,13 @@ class AggregationCache:
         self.captures_read: set[str] = set()
 
     def make(self, queries: Queries) -> None:
-        """Find or make the rows of queries, and of what joining closed, of all captures."""
+        """Read or compute the rows of queries and of joining's tables, for all captures."""
         joined = dict.fromkeys((f"{JOINED}{n}" for n in (*CLOSED, *CHANGED)), VERSION)
         wanted = {name: query.digest for name, query in queries.items()} | joined
         runs: dict[tuple[CachePartition, ...], list[str]] = {}
         for name, digest in wanted.items():
             missing = self.find(name, digest)
-            # Whoever runs queries over joined captures has joined them.
+            # A run of queries over joined captures joins them anyway, and so has these rows.
             together = (each for each in runs if name.startswith(JOINED) and {*missing} <= {*each})
             if missing:
                 runs.setdefault(next(together, tuple(sorted(missing))), []).append(name)
@@ -229,8 +229,8 @@ class AggregationCache:
             self.keep(folder, cache_partitions, {name: wanted[name] for name in names})
 
     def find(self, name: str, digest: str) -> list[CachePartition]:
-        """Return the units without cached rows; register the cached ones as sources."""
-        cache_partitions = self._units_of(name)
+        """Return the partitions without cached rows; register the cached ones as sources."""
+        cache_partitions = self._partitions_of(name)
         self._digests[name] = digest
         if self._cache is None:
             self.sources[name] = []
@@ -238,8 +238,8 @@ class AggregationCache:
         self.sources[name], missing = self._cache.sources(name, digest, cache_partitions)
         return missing
 
-    def _units_of(self, name: str) -> tuple[CachePartition, ...]:
-        """The units that have rows of a table: what joining closed is of captures joined."""
+    def _partitions_of(self, name: str) -> tuple[CachePartition, ...]:
+        """The partitions that have rows of a table; joining's tables: those of several captures."""
         cache_partitions = self._read.cache_partitions
         is_joined = name.startswith(JOINED)
         return (
@@ -253,7 +253,7 @@ class AggregationCache:
         )
 
     def folder(self) -> Path:
-        """A new folder for rows that are made."""
+        """Create a folder for computed rows."""
         self._runs += 1
         folder = self._work / f"made-{self._runs}"
         folder.mkdir()
@@ -291,7 +291,7 @@ class AggregationCache:
         folder: Path,
         spill: Path,
     ) -> None:
-        """Write the queries' rows of units, one task per partition."""
+        """Write the queries' rows of cache partitions, one task per `Partition`."""
         parts = partitions.partitioned(cache_partitions, self._read, engine.at_once)
         memory, threads = engine.budget(len(parts))
         pieces: list[Path] = []
@@ -316,9 +316,9 @@ class AggregationCache:
     def _over_tables(
         self, queries: Mapping[str, str], closed: Path | None
     ) -> list[tuple[Mapping[str, str], Path | None, Selection]]:
-        """Queries, what joining wrote for the tables that they read, and which rows they read.
+        """Split queries into runs: queries, folder of joining's tables, selection of rows.
 
-        Rules read all rows of each capture as it landed: what is missing would be a fault to them.
+        Rules read all rows of each capture as it landed: a row left out would look like a fault.
         """
         if closed is None and self._selection.is_everything:
             return [(queries, None, self._selection)]
@@ -338,7 +338,7 @@ class AggregationCache:
     def keep(
         self, folder: Path, cache_partitions: Sequence[CachePartition], digests: Mapping[str, str]
     ) -> None:
-        """Take rows that were made for some units, and keep them if that is wanted."""
+        """Register the computed rows of some partitions as sources, and add them to the cache."""
         captures = frozenset(
             name for cache_partition in cache_partitions for name in cache_partition.captures
         )
@@ -353,8 +353,8 @@ class AggregationCache:
         self, db: DuckdbEngine, queries: Queries, merged: Callable[[Query, str], str],
         captures: frozenset[str] | None = None,
     ) -> dict[str, pa.Table]:  # fmt: skip
-        """What becomes of the rows of queries, by name; without columns but the capture where there
-        are none. merged: the query that puts rows together; captures: whose rows, None for all."""
+        """The merged rows of queries, by name; a query without rows has the column `capture` alone.
+        merged: returns the query that merges rows; captures: whose rows to read, None: all."""
         tables = {}
         for name, query in queries.items():
             is_rule = isinstance(query, RuleQuery)
@@ -371,13 +371,13 @@ class AggregationCache:
         return tables
 
     def tidy(self) -> None:
-        """Forget what is kept of captures that are gone, and put batches together when they are
-        many."""
+        """Drop cached rows of removed captures; rewrite the cache if it has over MAX_CACHE_BATCHES
+        batches."""
         if self._cache is None:
             return
         if self._read.memory is not None:
             self._read.memory.tidy(self._read.plan)
-        of_surveys = _survey_units(self._read.digests)
+        of_surveys = _survey_partitions(self._read.digests)
         self._cache.forget(
             {
                 cache_partition.digest
@@ -396,13 +396,13 @@ class AggregationCache:
                 folder = self.folder()
                 for name, digest in digests.items():
                     wanted = (
-                        self._units_of(name)
+                        self._partitions_of(name)
                         if cache_partitions is self._read.cache_partitions
                         else cache_partitions
                     )
                     sources, missing = memory.sources(name, digest, wanted)
                     if missing:
-                        return  # somebody else changed it meanwhile
+                        return  # another process changed the cache meanwhile
                     query = select_sources(sources, by_name=name in rule_queries())
                     if query:
                         db.write({name: query}, folder)
@@ -412,12 +412,12 @@ class AggregationCache:
 
 
 def queries_of(sections: Collection[str], numbers: Collection[str], *, is_kept: bool) -> Queries:
-    """The queries that sections are made from, by their names.
+    """The queries that sections are computed from, by name.
 
     Args:
-        numbers: of rules that are asked; none for all.
-        is_kept: what they give serves reports of other sections, too, so that all are asked while
-            the captures are read; but where findings alone are wanted.
+        numbers: of the rules to run; none: all.
+        is_kept: the rows are cached. Then all queries run while the captures are read, as reports
+            of other sections need them later; unless only findings are wanted.
     """
     rules = {
         name: query for name, query in rule_queries().items()
@@ -430,5 +430,5 @@ def queries_of(sections: Collection[str], numbers: Collection[str], *, is_kept: 
 
 
 def text_of(query: Query | RuleQuery) -> str:
-    """A query as it is run over the tables of a lake."""
+    """The SQL of a query over the tables of a lake."""
     return query.per_capture() if isinstance(query, Query) else query.text

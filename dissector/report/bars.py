@@ -1,4 +1,4 @@
-"""Plots of the page that are bars with counts: causes of redeliveries, verdicts of checksums."""
+"""The page's bar charts of counts: causes of redeliveries, verdicts of checksums."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,8 @@ from dissector.report.plots import BAD, FIRST, GOOD, INK, MUTED, WARN, Drawn, pa
 
 
 def _lines(name: str, bars: Sequence[tuple[str, int, str]], counted: str, caption: str) -> Pair:
-    """Horizontal bars with their counts. bars: label, count, colour; logarithmic if far apart."""
+    """Horizontal bars with their counts; logarithmic if the largest exceeds 200 times the least.
+    bars: label, count, colour."""
     counts = [count for _, count, _ in bars if count]
     is_log = max(counts) > 200 * min(counts)
 
@@ -42,7 +43,7 @@ def _lines(name: str, bars: Sequence[tuple[str, int, str]], counted: str, captio
 
 
 def redelivery_causes(total: Row) -> Pair | None:
-    """Redelivered entries by cause."""
+    """Redelivered entries by cause; None without any."""
     causes = sorted(total["by_cause"].items(), key=lambda item: (-item[1], item[0]))
     if not causes:
         return None
@@ -56,7 +57,7 @@ def redelivery_causes(total: Row) -> Pair | None:
 
 
 def checksum_verdicts(total: Row) -> Pair | None:
-    """Frames by what their checksum says."""
+    """Frames by the verdict of their checksum; None without any."""
     shown = (
         ("ok", "ok", GOOD),
         ("confirmed by peer", "confirmed_by_peer", BAD),

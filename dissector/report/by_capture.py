@@ -1,8 +1,8 @@
-"""What is found in each capture by itself, the worst first: which of a hundred is the bad one?
+"""The verdict on each capture by itself, the worst first: which of a hundred is the bad one?
 
-Every row of a query names its capture, so the numbers of one capture are those that the sections
-make of its rows alone, and the rules judge these numbers as they judge those of a report. They
-depend on nothing else, so what they find is made once for each capture, and kept.
+Every row of a query names its capture. So the sections compute the numbers of one capture from its
+rows alone, and the rules judge these numbers as they judge those of a report. The verdict depends
+on nothing else, so it is computed once per capture, and cached.
 """
 
 import heapq
@@ -28,13 +28,13 @@ from dissector.schemas.small_tables import NUMBER, TEXT, small_table
 _NAMES: Final = frozenset(
     ("topic", "subscription", "producer_name", "client_ip", "broker_ip", "minute", "at_ns")
 )
-# What is kept of a capture: how bad it is, and its row of the list as JSON.
+# The cached columns of a capture: its verdict with counts of headlines, and its row as JSON.
 _KINDS: Final = {
     "capture": TEXT, "verdict": TEXT, "bad": NUMBER, "look": NUMBER, "failed": NUMBER,
     "row_json": TEXT,
 }  # fmt: skip
 SCHEMA: Final = pa.schema(_KINDS.items())
-# Numbers of a capture that could not be judged, see `_numbers`.
+# `_numbers` of a capture whose sections could not be computed.
 _NOT_KNOWN: Final[Row] = {
     **dict.fromkeys(("first_ts", "sends", "latency_p50_ms", "latency_p99_ms")),
     "decided_by": dict.fromkeys(JUDGED),
@@ -42,7 +42,7 @@ _NOT_KNOWN: Final[Row] = {
 
 
 def _numbers(report: Row) -> Row:
-    """The number that decides in each section, and when, how much and how fast was sent."""
+    """Each section's deciding number, the first time, the count of sends and their latency."""
     sends = report["send_latency"]["total"]
     p50, p99 = _percentiles_ms(sends["latency_ms"], dict(sends["latency_histogram"]))
     return {
@@ -55,8 +55,8 @@ def _numbers(report: Row) -> Row:
 
 
 def _percentiles_ms(took: Row, buckets: dict[int, int]) -> list[float] | tuple[None, None]:
-    """p50 and p99 from the histogram, also where a report has exact ones: what is kept of captures
-    serves both."""
+    """p50 and p99 from the histogram. Reports with exact percentiles use these, too, as they share
+    the cached rows of captures."""
     if not buckets:
         return None, None
     low_ns, high_ns = (round(took[name] * numbers.NS_PER_MS) for name in ("min", "max"))
@@ -65,23 +65,23 @@ def _percentiles_ms(took: Row, buckets: dict[int, int]) -> list[float] | tuple[N
 
 
 def _report(merged: MergedTables) -> Row:
-    """The sources and numbers of one capture that it is judged by; where the program fails to make
-    them, that is what is found in it."""
+    """The sources and sections of one capture that its verdict needs; if computing a section
+    fails, the failure is the finding."""
     report: Row = {"sources": sources(merged)}
     try:
         for name in ("findings", *JUDGED, "requests"):
             report[name] = SECTIONS[name].build(merged)
     except MemoryError:
         raise
-    except Exception as error:  # whatever one capture fails with, the others are judged
+    except Exception as error:  # one capture's failure must not stop the others' verdicts
         return {"sources": report["sources"], "findings": failed_section(merged, error)}
-    # How many messages are distinct is counted over all captures, not in each.
+    # Distinct messages are counted over all captures, not in each.
     report["send_latency"]["total"]["messages"] = None
     return report
 
 
 def row_of(capture: str | None, report: Row) -> Row:
-    """The row of one capture in the list, from its report, which has been judged."""
+    """The row of one capture in the list, from its judged report."""
     lines = headlines(report)
     marks: dict[str, str] = {}
     for one in lines:
@@ -111,25 +111,25 @@ def row_of(capture: str | None, report: Row) -> Row:
 
 
 def _kept(row: Row) -> Row:
-    """The row of a capture as it is kept: a row of SCHEMA."""
+    """The row of a capture as it is cached: a row of SCHEMA."""
     kept = {name: row[name] for name in ("capture", "verdict", "bad", "look", "failed")}
     return kept | {"row_json": json.dumps(row, ensure_ascii=False)}
 
 
 def rows_to_judge(query: Query, source: str) -> str:
-    """The query of the rows of each capture that its verdict needs.
+    """The SQL of the rows per capture that verdicts need.
 
-    Histograms are added up over names and times, which no total tells: they are most of all rows.
+    Histograms, most of all rows, are summed over names and times: totals use neither.
 
     Args:
-        source: the view of the rows of the query per capture.
+        source: the view of the query's rows per capture.
     """
     left_out = [name for name in query.keys if name in _NAMES]
     if "bucket" not in query.keys or not left_out:
         return f"SELECT * FROM {source}"
     keys = dict.fromkeys(("capture", *query.keys))
     rows = query.added_up(source, tuple(name for name in keys if name not in left_out))
-    return f"SELECT *, {', '.join(f'NULL AS {name}' for name in left_out)} FROM ({rows}) AS found"
+    return f"SELECT *, {', '.join(f'NULL AS {name}' for name in left_out)} FROM ({rows}) AS summed"
 
 
 def verdict_rows(
@@ -139,8 +139,8 @@ def verdict_rows(
 
     Args:
         tables: the rows of each query per capture (see `rows_to_judge`), and `files`.
-        engine: asks rules over totals.
-        rules: that are asked, by number, none for all.
+        engine: runs the rules over totals.
+        rules: numbers of the rules to run, none: all.
     """
     whole = {**empty_tables().tables, **tables}
     captures = [(name, merged, _report(merged)) for name, merged in tables_by_capture(whole)]
@@ -151,13 +151,13 @@ def verdict_rows(
 
 
 def section_of_one(report: Row) -> Row:
-    """`verdict_section` of a report over one capture, which has been judged."""
+    """`verdict_section` of a judged report over one capture."""
     captures = {source["capture"]: None for source in report["sources"]}
     return verdict_section(_kept(row_of(capture, report)) for capture in captures)
 
 
 def verdict_section(rows: Iterable[Row]) -> Row:
-    """What stands out in each capture: total and by_capture, the worst first.
+    """The section `verdicts`: total, and by_capture with the worst capture first.
 
     Args:
         rows: of SCHEMA, in any order.

@@ -1,4 +1,4 @@
-"""The section `closing`: what joining captures changed."""
+"""The section `closing`: the changes that joining captures made to their rows."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ from dissector.report.numbers import nulls_last
 from dissector.schemas.small_tables import no_rows
 
 Row = dict[str, Any]
-CHANGED: Final = ("changes", "cut", "skipped")  # tables of joining that the section is made from
+CHANGED: Final = ("changes", "cut", "skipped")  # tables of joining that the section reads
 
 
 def section(
@@ -28,7 +28,7 @@ def section(
     Args:
         plan: of all captures of the report.
         captures: their names.
-        tables: changes, cut and skipped of those that were joined (see `dissector.joining.merged`).
+        tables: changes, cut and skipped of the joined captures (see `dissector.joining.merged`).
     """
     handovers = {(handover.before, handover.after) for handover in plan.handovers}
     straddling = _straddling(plan, tables["cut"], tables["skipped"])
@@ -54,7 +54,7 @@ def section(
 
 
 def about(section: Row) -> str:
-    """What the section speaks of."""
+    """The section's sentences."""
     total = section["total"]
     counted = total["frames_straddling"] - total["frames_lost"]
     sentences = [
@@ -82,7 +82,7 @@ def about(section: Row) -> str:
 
 
 def of_nothing() -> dict[str, Any]:
-    """The section of captures of which none belong together."""
+    """The section where no captures were joined."""
     tables = {name: no_rows(CLOSED_SCHEMAS[name]) for name in CHANGED}
     return section(JoinPlan((), {}, (), ()), (), tables)
 
@@ -104,15 +104,15 @@ def _changed(changes: pa.Table) -> dict[str, Any]:
 
 
 def _keeps_place(command: str | None) -> bool:
-    """Whether a frame counts though it is cut: those of protocols that tell answers by their order
-    do. To know them loads these protocols, and few lakes have such a frame."""
+    """Whether a cut frame counts: in protocols that pair answers by order, every frame does. The
+    look-up loads the protocols, so call it only for such frames: few lakes have any."""
     are_ordered = {spec.is_ordered for spec in protocols.PROTOCOLS if command in spec.commands}
     return are_ordered == {True}
 
 
 def _straddling(plan: JoinPlan, cut: pa.Table, skipped: pa.Table) -> list[Row]:
-    """Frames that begin in one capture and end in the next, one per direction at most where
-    nothing is missing between them."""
+    """Frames that begin in one capture and end in the next: at most one per direction of each
+    continued connection."""
     key = ("capture", "connection_id", "direction")
     begun_at = {tuple(row[name] for name in key): row for row in _sorted(cut)}
     rest_at = {tuple(row[name] for name in key): row["bytes"] for row in _sorted(skipped)}
@@ -121,7 +121,7 @@ def _straddling(plan: JoinPlan, cut: pa.Table, skipped: pa.Table) -> list[Row]:
         begun = begun_at.get((*handover.before, handover.direction))
         rest = rest_at.get((*handover.after, handover.direction))
         if begun is None and (rest or 0) <= max(0, -(handover.missing or 0)):
-            continue  # what was skipped is in a frame that the first capture has
+            continue  # the skipped bytes belong to a frame that the first capture has
         command = begun["command"] if begun else None
         is_named = begun is not None and (
             begun["producer_id"] is not None or begun["consumer_id"] is not None
@@ -135,7 +135,7 @@ def _straddling(plan: JoinPlan, cut: pa.Table, skipped: pa.Table) -> list[Row]:
                 "frame_no": begun["frame_no"] if begun else None,
                 "frame_bytes": begun["frame_bytes"] if begun else None,
                 "skipped_bytes": rest,
-                # What tells whose it is counts, as a frame does that a snap length cut.
+                # A frame with a producer's or consumer's id counts, as one cut by a snap length.
                 "fate": "counted" if is_counted else "lost",
             }
         )  # fmt: skip
@@ -144,5 +144,5 @@ def _straddling(plan: JoinPlan, cut: pa.Table, skipped: pa.Table) -> list[Row]:
 
 def _sorted(rows: pa.Table) -> list[Row]:
     order = "frame_no" if "frame_no" in rows.schema.names else "bytes"
-    # Not by Arrow, whose functions take long to load.
+    # Python sorts: loading Arrow's compute functions takes long.
     return sorted(plain_rows(rows), key=lambda row: nulls_last(row["capture"], row[order]))

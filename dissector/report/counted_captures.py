@@ -1,4 +1,4 @@
-"""Which captures of a lake a report is made from: those that are asked for, each file once."""
+"""The captures of a lake that a report reads: the requested ones, without copies of files."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from dissector.lake.reader import Lake
 
 
 def chosen_captures(captures: Sequence[Manifest], wanted: Sequence[str] = ()) -> list[Manifest]:
-    """The captures that a report reads. wanted: ids; none = all.
+    """The requested captures. wanted: ids; none = all.
 
     Raises:
         UsageError: an id is not in the lake, or the lake has no capture.
@@ -31,8 +31,8 @@ def chosen_captures(captures: Sequence[Manifest], wanted: Sequence[str] = ()) ->
 
 
 def held_elsewhere(captures: Sequence[Manifest]) -> dict[str, str]:
-    """Captures all files of which are in another one too, under whatever name, and that other one:
-    they would be counted twice. Of captures of equal files the one with the lowest id counts."""
+    """Captures whose files are all in another capture, by any name; values: that other capture.
+    Reading both would count twice. Of captures with equal files the lowest id counts."""
     files = {
         inside.capture_id: frozenset(source.sha256 for source in inside.sources)
         for capture in captures
@@ -42,23 +42,23 @@ def held_elsewhere(captures: Sequence[Manifest]) -> dict[str, str]:
     for name, mine in sorted(files.items()):
         for sha256 in mine:
             by_file.setdefault(sha256, []).append(name)
-    holders = {}
+    held_by = {}
     for name, mine in files.items():
-        # Whoever holds all of them holds any of them.
+        # A capture with all of these files has any one of them.
         for other in by_file[min(mine)] if mine else ():
             if mine < files[other] or (mine == files[other] and other < name):
-                holders[name] = other
+                held_by[name] = other
                 break
-    for name, other in holders.items():
-        while other in holders:  # one that holds another's files may be left out itself
-            other = holders[other]
-        holders[name] = other
-    return dict(sorted(holders.items()))
+    for name, other in held_by.items():
+        while other in held_by:  # the other capture may itself be held by a third one
+            other = held_by[other]
+        held_by[name] = other
+    return dict(sorted(held_by.items()))
 
 
 class Counted(NamedTuple):
-    """A lake of the captures that are asked for, digests of those that count by the names of their
-    rows, and what `held_elsewhere` says of the others."""
+    """The captures of a report. lake: restricted to the requested captures; digests: of the counted
+    ones, by the names in their rows; twice: the others, as from `held_elsewhere`."""
 
     lake: Lake
     digests: dict[str, str]
@@ -66,10 +66,10 @@ class Counted(NamedTuple):
 
 
 def captures_that_count(lake: Lake, wanted: Sequence[str] = ()) -> Counted:
-    """The captures of a lake that a report is made from. wanted: ids; none = all.
+    """The captures of a lake that a report counts. wanted: ids; none = all.
 
     Raises:
-        UsageError: as of `chosen_captures`.
+        UsageError: as `chosen_captures` does.
     """
     twice = {} if wanted else held_elsewhere(lake.captures)
     lake = lake._replace(captures=tuple(chosen_captures(lake.captures, wanted)))

@@ -1,8 +1,8 @@
-"""Where a frame differs from what its checksum was made of, worked out from the two checksums.
+"""The position of a frame's damaged bits, derived from its stored and its computed checksum.
 
 CRC32C is linear: stored XOR computed depends on the flipped bits alone, not on the data. Going
 back byte by byte from the frame's end shows whether damage of one byte explains it, and where. Two
-flipped bits are looked for in frames in which no other two or three can look the same.
+flipped bits are searched for only in frames so short that no other two or three give the same XOR.
 """
 
 from typing import Final, NamedTuple
@@ -23,8 +23,8 @@ CHECKSUM_FIELD: Final = "checksum_field"
 
 
 class Difference(NamedTuple):
-    """kind: what explains a mismatch; distances: bytes before the frame's end (1 is the last one);
-    masks: which bits of each of these bytes are flipped."""
+    """The damage that explains a mismatch. kind: one of the names above; distances: of the damaged
+    bytes from the frame's end (1: the last byte); masks: the flipped bits of each byte."""
 
     kind: str
     distances: tuple[int, ...]
@@ -32,7 +32,7 @@ class Difference(NamedTuple):
 
 
 def remainders() -> Int64Array:
-    """int64[256], the checksum of each byte, without the inversions at both ends."""
+    """int64[256]: the checksum of each byte value, without the inversions at both ends."""
     table = np.arange(256, dtype=np.int64)
     for _ in range(8):
         table = np.where(table & 1, (table >> 1) ^ POLYNOMIAL, table >> 1)
@@ -43,15 +43,15 @@ def remainders() -> Int64Array:
 def _one_byte(
     syndrome: int, size: int, table: Int64Array, by_top: Int64Array, placements: Int64Array
 ) -> int:
-    """Bytes whose damage alone explains a difference.
+    """Find the bytes whose damage alone explains a syndrome.
 
     Args:
         syndrome: stored XOR computed; size: bytes that the checksum covers; by_top: int64[256],
-            the byte whose remainder has this upper byte; placements: int64[rows, 2], written: bytes
-            before the end, and the mask.
+            the byte whose remainder has this upper byte; placements: int64[rows, 2], written:
+            distance from the end, mask.
 
     Returns:
-        How many there are; no more than fit are written.
+        The number of such bytes, which may exceed the rows written.
     """
     count = 0
     rest = syndrome
@@ -62,13 +62,13 @@ def _one_byte(
                 placements[count, 0] = distance + 1
                 placements[count, 1] = mask
             count += 1
-        # What it was one byte earlier.
+        # Step the remainder back by one byte.
         rest = ((rest ^ table[mask]) << 8 | mask) & 0xFFFF_FFFF
     return count
 
 
 def _two_bits(syndrome: int, size: int, table: Int64Array) -> Difference | None:
-    """Two flipped bits that explain a difference, in a frame of at most MAX_PAIR_BYTES."""
+    """Two flipped bits that explain a syndrome, in a frame of at most MAX_PAIR_BYTES."""
     state = table[1 << np.arange(8)]
     every: dict[int, tuple[int, int]] = {}
     for distance in range(1, size + 1):
@@ -84,7 +84,7 @@ def _two_bits(syndrome: int, size: int, table: Int64Array) -> Difference | None:
 
 
 def difference(stored: int, computed: int, size: int) -> Difference | None:
-    """What explains a mismatch with the least damage; None if that cannot be told.
+    """The least damage that explains a mismatch; None if several explain it, or none does.
 
     Args:
         stored, computed: checksums; size: bytes that they cover, at the end of the frame.
@@ -111,7 +111,7 @@ def difference(stored: int, computed: int, size: int) -> Difference | None:
 
 
 def of_checksum_field(stored: int, right: int, size: int) -> Difference:
-    """Damage of the stored checksum itself, which lies before what it covers."""
+    """Damage of the stored checksum itself, which lies before the bytes that it covers."""
     masks = [(stored ^ right) >> shift & 0xFF for shift in (24, 16, 8, 0)]
     distances = [size + 4 - distance for distance in range(4)]
     hit = [(distance, mask) for distance, mask in zip(distances, masks, strict=True) if mask]

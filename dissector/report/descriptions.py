@@ -1,4 +1,4 @@
-"""What the words of a report mean: outcomes, causes and statuses, a sentence each, for readers."""
+"""Descriptions of a report's enum values (outcomes, causes, statuses): one sentence each."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -12,21 +12,21 @@ from dissector.schemas.enums import CAUSES, DELIVERY_OUTCOMES, OUTCOMES, STATUSE
 
 __all__ = ["CAUSES", "DELIVERY_OUTCOMES", "OUTCOMES", "STATUSES", "meaning_of"]
 
-NO_CODE: Final = "no code"  # of a refusal that says why in words alone
+NO_CODE: Final = "no code"  # of a refusal that gives its reason as text alone
 
 
 def _sentence(text: str) -> str:
-    """A notice's sentence; the numbers of single notices stand in the table, here are blanks."""
+    """A notice's sentence with `…` in place of the values of a single notice."""
     return re.sub(r"\{(value2?|name)\}", "…", text)
 
 
-# What each notice and each bound of the summary says.
+# The sentence of each notice code.
 NOTICE_SENTENCES: Final = {kind.code: _sentence(kind.sentence) for kind in NOTICES}
 
 
 def notice_sentence(total: Mapping[str, Any], code: str) -> str:
-    """What notices of a code say: the sentence of those about the capture, with their numbers; of
-    several other ones the sentence with blanks.
+    """The sentence of a code's notices: with their values if all are about the capture as a whole,
+    else with blanks.
 
     Args:
         total: of the section `coverage`.
@@ -37,7 +37,7 @@ def notice_sentence(total: Mapping[str, Any], code: str) -> str:
     return NOTICE_SENTENCES.get(code, "a notice of another version")
 
 
-# Findings that somebody should see at once; what other verdicts speak of is not among them.
+# Codes of notices that a reader must see at once. An unknown link type has a verdict of its own.
 SERIOUS: Final = frozenset(
     kind.code for kind in NOTICES if kind.severity == "error" and kind.code != "unknown_link_type"
 )
@@ -48,7 +48,7 @@ def _notices(codes: Iterable[str]) -> dict[str, str]:
 
 
 def in_protocol_words(report: Mapping[str, Any], text: str) -> str:
-    """A text that uses Pulsar's words, in those of another protocol where only that was read."""
+    """A text in Pulsar's words, with those of another protocol where only that was captured."""
     if not report["checksum_failures"]["total"]["not_applicable"]:
         return text
     there = report["coverage"]["total"]["connections_by_protocol"]
@@ -64,12 +64,12 @@ def in_protocol_words(report: Mapping[str, Any], text: str) -> str:
 def selection_words(
     report: Mapping[str, Any], before: str = ": ", moment: Callable[[int], str] = moment_text
 ) -> str:
-    """What a report was selected from its lake by, nothing for a whole one (`Selection.words`)."""
+    """The selection of a report in words, empty for a whole lake (`Selection.words`)."""
     return Selection.of_json(report.get("selection")).words(moment, before)
 
 
 def meaning_of(kind: Mapping[str, str] | str, words: Iterable[str]) -> dict[str, str]:
-    """What each word means; kind: one of the tables above, or "notices" for codes of notices."""
+    """The description of each word. kind: a table of descriptions, or "notices" for their codes."""
     if kind == "notices":
         return _notices(words)
     assert not isinstance(kind, str)

@@ -1,10 +1,10 @@
-"""What a figure of the page is, whoever draws it."""
+"""Types of the page's figures, independent of the drawing library."""
 
 from typing import NamedTuple
 
 
 class Hint(NamedTuple):
-    """What the page's script shows near a place of a plot, in units of the drawing."""
+    """The text that the page's script shows near a point of a plot. x, y: in the SVG's units."""
 
     x: float
     y: float
@@ -12,14 +12,14 @@ class Hint(NamedTuple):
 
 
 class Plot(NamedTuple):
-    """A drawing. svg: the element; hints: for the script, empty if there is nothing to say."""
+    """A drawing. svg: the element; hints: for the script, may be empty."""
 
     svg: str
     hints: list[Hint]
 
 
 class Pair(NamedTuple):
-    """The same plot for wide and narrow screens, and what it shows in a sentence."""
+    """A plot for wide and for narrow screens, and its caption, a sentence."""
 
     wide: Plot
     narrow: Plot

@@ -1,7 +1,7 @@
-"""Commands to type next: they show the frames and connections behind a number of a report.
+"""Example commands of a report: they show the frames and connections behind a number.
 
-They run as they stand where the report's captures are: those that were named are read again; of a
-lake, and of a tap, whose packets are in no file, the rows are asked for.
+They run unchanged where the report's captures are. Commands on named files read the files again;
+commands on a lake, or a tap, whose packets are in no file, query rows.
 """
 
 import json
@@ -14,17 +14,17 @@ from dissector.limits import MAX_NAMED_INPUTS
 from dissector.report.numbers import Row
 
 INPUT: Final = "INPUT"
-_LAKE: Final = "LAKE"  # that a command names where nobody said which it is
+_LAKE: Final = "LAKE"  # stands in a command for the path of an unknown lake
 ANY_LAKE: Final = f"--lake {_LAKE} "
 _STDIN: Final = ("-", "stdin")
 _LIVE: Final = "live"
-# What differs between the language of -Y and SQL.
+# Tokens that differ between -Y expressions and SQL.
 _TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[!=]= null\b|==')
 _IN_SQL: Final = {"== null": "IS NULL", "!= null": "IS NOT NULL", "==": "="}
 
 
 def in_sql(condition: str) -> str:
-    """A condition of -Y, as this program writes them, as one of SQL."""
+    """Translate a -Y condition of this program into SQL."""
     return _TOKENS.sub(
         lambda match: _IN_SQL.get(match[0]) or _literal(json.loads(match[0])), condition
     )
@@ -35,12 +35,11 @@ def _literal(text: str) -> str:
 
 
 class Commands:
-    """Makes commands for the captures of a report.
+    """Builds commands for the captures of a report.
 
     Args:
-        typed: the inputs as the user named them, if they are known. files: of each capture the
-            paths of its files; without it the names of the files stand for them. lake: that is
-            asked, if one was named.
+        typed: the inputs as the user named them, if known. files: the paths of each capture's
+            files; default: the file names in the report. lake: to query, if one was named.
     """
 
     def __init__(
@@ -66,26 +65,26 @@ class Commands:
         self._all = list(typed) or [name for names in self._files.values() for name in names]
 
     def frames(self, condition: str, row: Row | None = None, more: str = "") -> str:
-        """`dissector frames` with a selection. row: its capture is read, without one all are."""
+        """`dissector frames` with a condition. row: read its capture alone; None: all captures."""
         if self._lake is not None:
             return self._rows("frames", [*self._capture(row), in_sql(condition)])
         return f"dissector frames {self._inputs(row)} -Y {shlex.quote(condition)}{more}"
 
     def connections(self, condition: str = "") -> str:
-        """`dissector connections`, with a selection or without."""
+        """`dissector connections`, with or without a condition."""
         if self._lake is not None:
             return self._rows("connections", [in_sql(condition)] if condition else [])
         selected = f" -Y {shlex.quote(condition)}" if condition else ""
         return f"dissector connections {self._inputs(None)}{selected}"
 
     def notices(self) -> str:
-        """What gives the table of notices."""
+        """The command that gives the table of notices."""
         if self._lake is not None:
             return self._rows("notices", [])
         return f"dissector land {self._inputs(None)} --lake lake"
 
     def of_finding(self, row: Row) -> str:
-        """What shows a finding: its frames, or what its rule says."""
+        """The command that shows a finding: the one of its rule, else one that lists its frames."""
         table, _, condition = row["show"].partition(" ")
         if table == "frames":
             return self.frames(condition)
@@ -101,7 +100,7 @@ class Commands:
         return self.frames(f"frame_no in ({numbers})", row)
 
     def other(self, text: str) -> str:
-        """Another command; {} in it is replaced by the inputs, or by the lake."""
+        """Another command: {} in `text` is replaced by the inputs, or by the lake."""
         if self._lake is not None:
             return text.format(f"--lake {shlex.quote(self._lake)}")
         return text.format(self._inputs(None))
@@ -113,7 +112,7 @@ class Commands:
         return f"dissector sql --lake {shlex.quote(str(self._lake))} {query}"
 
     def _capture(self, row: Row | None) -> list[str]:
-        """That rows are of the capture of a row; the rows of a tap stand in its rotations."""
+        """SQL conditions that select a row's capture; a tap's rows are in its rotations."""
         if row is None or (len(self._files) < 2 and not self._live):
             return []
         name = row["capture"]

@@ -1,8 +1,8 @@
-"""The figures of a page: those whose numbers were drawn before are found, the others are drawn.
+"""The figures of a page: read from the cache if their numbers were drawn before, else drawn.
 
-What decides a figure is the numbers that it shows, and the program. So it is found by a digest of
-the one among what is kept of the other (`kept_reports`); nothing that draws is loaded before one
-must be drawn.
+A figure depends on its numbers and on the program alone. So the cache (`kept_reports`) has the
+figures of this program by a digest of their numbers. The drawing library is loaded only if a
+figure must be drawn.
 """
 
 import json
@@ -27,7 +27,7 @@ _VERDICTS: Final = (
 
 
 def _shown(report: Row) -> Iterator[tuple[str, str, Any]]:
-    """Each figure's name on the page, what draws it, and the numbers that this is given."""
+    """Each figure's name on the page, its drawing function's name, and that function's argument."""
     latency, checksums = report["send_latency"]["total"], report["checksum_failures"]["total"]
     latencies = {name: latency[name] for name in _LATENCIES}
     yield "distribution", "latency_distribution", latencies
@@ -43,9 +43,9 @@ class Figures:
     """Figures of one report.
 
     Args:
-        kept: gives those that this program drew, by digests of what they show.
+        kept: returns the figures that this program drew before, by digests of their numbers.
 
-    `used` are those that a page was made of, as they are kept.
+    used: the figures of this page in the form that is cached, by digest.
     """
 
     def __init__(self, kept: Callable[[], Mapping[str, bytes]] = _nothing) -> None:
@@ -57,10 +57,10 @@ class Figures:
         return self._find()
 
     def of(self, report: Row) -> dict[str, Pair | None]:
-        """The figures of a report by their names, None where there is nothing to draw.
+        """The figures of a report by name, None where there is nothing to draw.
 
         Raises:
-            DependencyError: what draws is not there.
+            DependencyError: the drawing library is not installed.
         """
         return {name: self._pair(by, numbers) for name, by, numbers in _shown(report)}
 
@@ -86,10 +86,10 @@ def _drawn(drawn_by: str, numbers: Any) -> Pair | None:
 
 
 def _read(content: bytes) -> Pair | None:
-    """A figure as it was kept.
+    """Parse a cached figure.
 
     Raises:
-        ValueError, TypeError: it is none.
+        ValueError, TypeError: the content is no figure.
     """
     pair = json.loads(content)
     if pair is None:

@@ -1,4 +1,4 @@
-"""Numbers and names as people read them: units, thousands, shares; unknown is never 0."""
+"""Format numbers and names for readers: units, thousands, shares; unknown is never 0."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from dissector.schemas.wire_names import name_text as name_text
 
 
 def count_text(value: int) -> str:
-    """A number with its thousands apart."""
+    """A number with commas between thousands."""
     return f"{value:,}"
 
 
@@ -22,11 +22,11 @@ def many(count: int, one: str, several: str | None = None) -> str:
 
 
 def percentile_ms(times: Mapping[str, Any], name: str, is_exact: bool = False) -> str:
-    """A percentile in ms: all digits where it is one of the values, as it is of few; else the two
-    that the middle of its bucket has.
+    """A percentile in ms: three decimals if it is one of the values, as it is of few values; else
+    two significant digits, as it is the middle of a bucket.
 
     Args:
-        times: as `numbers.durations` gives them. is_exact: they were computed from all values.
+        times: from `numbers.durations`. is_exact: percentiles were computed from all values.
     """
     value = times.get(name)
     if value is None:
@@ -35,8 +35,8 @@ def percentile_ms(times: Mapping[str, Any], name: str, is_exact: bool = False) -
 
 
 def time_text(times: Mapping[str, Any], name: str, is_exact: bool = False) -> str | None:
-    """A percentile, least, greatest or mean time with its unit, and digits as `percentile_ms`
-    decides; None where nothing was timed. Arguments as there."""
+    """A percentile, minimum, maximum or mean with its unit, and the digits of `percentile_ms`;
+    None where nothing was timed. Arguments as there."""
     value = times.get(name)
     if value is None:
         return None
@@ -44,20 +44,20 @@ def time_text(times: Mapping[str, Any], name: str, is_exact: bool = False) -> st
 
 
 def _is_value(times: Mapping[str, Any], name: str) -> bool:
-    """Whether a time is one of the values or their mean, not the middle of a bucket."""
+    """Whether a time is one of the values, or their mean: not the middle of a bucket."""
     return not name.startswith("p") or times[name] in (times["min"], times["max"])
 
 
 def listed(items: Sequence[str], limit: int, total: int | None = None) -> str:
-    """The first items of a list: a, b, c … (9 in all) where there are more. total: items there are,
-    if not all were given."""
+    """The first items of a list, such as "a, b, c … (9 in all)". total: the number of items, if
+    `items` lacks some."""
     count = len(items) if total is None else total
     shown = ", ".join(items[:limit])
     return f"{shown} … ({count_text(count)} in all)" if count > limit else shown
 
 
 def cut_text(total: Mapping[str, Any]) -> str:
-    """Bytes of packets that are not there whole, and why. total: of the section `coverage`."""
+    """The bytes that cut packets lack, and why. total: of the section `coverage`."""
     size, shortened = total["snaplen_cut_bytes"], total.get("shortened_bytes", 0)
     if shortened == 0:
         return f"{bytes_text(size)} cut by the snap length"

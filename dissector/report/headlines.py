@@ -1,7 +1,6 @@
-"""What a report says first: a line for each kind of finding, and for each verdict on its numbers.
+"""The headlines of a report: a line per kind of finding, and per verdict on its numbers.
 
-How bad something is the finding says; terminal, page and the table of captures take the word from
-it.
+The severity of a finding decides its word: terminal, page and the table of captures print this one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,14 +11,14 @@ from dissector.report.example_commands import Commands
 from dissector.report.formatting import many
 from dissector.report.numbers import Row
 
-# The words of severities, the worst first. Of a section that a finding calls wrong, sentences on
-# its numbers have none.
+# The words of severities, the worst first. None: a sentence on the numbers of a section that has a
+# finding.
 WORDS: Final[Mapping[str | None, str]] = {
     "error": "bad", "warning": "look", "info": "note", None: "", "ok": "ok"
 }  # fmt: skip
 _ORDER: Final = tuple(WORDS.values())
 WRONG: Final = _ORDER[:2]
-# Of a capture or report as a whole, the worst first: fine in what could be judged is before notes.
+# Of a whole capture or report, the worst first. What could be judged decides: ok before note.
 CAPTURE_WORDS: Final = ("bad", "look", "ok", "note")
 _FINDINGS: Final = "findings"
 _RIVAL: Final = "What else looks the same: "
@@ -33,10 +32,9 @@ class Headline(NamedTuple):
     number: of the rule.
     section: its anchor on the page.
     text: what was seen.
-    rival: what else looks the same, a sentence; empty where nothing is concluded.
-    next_step: what to do next, and behind a line break the command to type, if there is one; empty
-        where nothing is to be done.
-    anchor: where the page says more, if not in the section.
+    rival: the sentence of what else looks the same; empty where nothing is concluded.
+    next_step: what to do, then, if there is a command, a line break and the command; may be empty.
+    anchor: of the finding's own details on the page; empty: those of the section.
     """
 
     word: str
@@ -54,10 +52,10 @@ class Headline(NamedTuple):
 
 
 def headlines(report: Row, commands: Commands | None = None) -> list[Headline]:
-    """What a reader should know first, the worst first.
+    """The headlines of a report, the worst first.
 
     Args:
-        commands: makes the commands of next steps; without it they name the captures' files.
+        commands: builds the commands of next steps; by default they name the captures' files.
     """
     commands = commands or Commands(report)
     kinds: dict[tuple[str, str], list[tuple[int, Row]]] = {}
@@ -71,24 +69,24 @@ def headlines(report: Row, commands: Commands | None = None) -> list[Headline]:
 
 
 def verdict(lines: Iterable[Headline]) -> str:
-    """The word on all of a report: that of its worst line; ok where nothing is wrong."""
+    """The word of a whole report: the worst of its lines, in the order of CAPTURE_WORDS."""
     words = {one.word for one in lines}
     return next((word for word in CAPTURE_WORDS if word in words), CAPTURE_WORDS[-1])
 
 
 def anchor_of(place: int) -> str:
-    """Where the page has a finding. place: among those of the report, from 0."""
+    """The anchor of a finding on the page. place: its index in the report's list, from 0."""
     return f"finding-{place + 1}" if place < MAX_PAGE_ROWS else _FINDINGS
 
 
 def _headline(rows: Sequence[tuple[int, Row]], commands: Commands) -> Headline:
-    """A line on findings of one kind, the worst first. rows: each with its place."""
+    """The headline of findings of one kind. rows: (index in the report, finding), worst first."""
     place, worst = rows[0]
     word, section = WORDS[worst["severity"]], worst["section"] or _FINDINGS
     lines = worst["text"].split("\n")
     number = worst["id"]
     rival = next((line for line in lines if line.startswith(_RIVAL)), None)
-    if rival is None:  # of a rule over totals, whose sentence is all there is to say
+    if rival is None:  # of a rule over totals, whose finding is one sentence
         step = _next_step(worst, commands)
         return Headline(word, number, section, lines[0], next_step=step)
     more = f" And {many(len(rows) - 1, 'other')}." if len(rows) > 1 else ""
@@ -98,7 +96,7 @@ def _headline(rows: Sequence[tuple[int, Row]], commands: Commands) -> Headline:
 
 
 def _next_step(row: Row, commands: Commands) -> str:
-    """What to do about a finding, and behind a line break the command that shows it."""
+    """What to do about a finding, a line break, and the command that shows the finding."""
     step = next((line for line in row["text"].split("\n") if line.startswith(_STEP)), "")
     command = commands.of_finding(row) if step else ""
     if not command:

@@ -1,10 +1,10 @@
-"""Whole reports of a lake, kept beside it: the same one again is found, and not made.
+"""The cache of whole reports of a lake: an equal report is read, not computed again.
 
-What decides a report is the captures that count, what is asked, and the program. So it lies in
-`dissector.lake.cache` by digests of these, below `reports`, in one file: what its folder holds, by
-name, and its numbers where report.json is cut and all of them are wanted. Only reports of the
-captures that the lake has now are kept, and few of them. The figures of their pages lie beside, by
-digests of what they show, and serve pages of other captures, too.
+A report depends on the counted captures, the request, and the program. So the cache, a
+`dissector.lake.cache` named `reports`, has it by a digest of these, in one file: the files of its
+folder by name, and all numbers if report.json has cut lists and they are wanted. The cache has at
+most MAX_KEPT_REPORTS, only of the captures that the lake has now. The figures of the pages are
+cached beside, by digests of their numbers, and serve pages of other captures, too.
 """
 
 import json
@@ -30,32 +30,32 @@ _FOLDER: Final = "reports"
 _TABLE: Final = "report"
 _FIGURES: Final = "figures"
 _NUMBERS: Final = "numbers"
-# What reading what is kept may meet, where it is odd.
+# Errors of reading a damaged file of the cache.
 _ODD: Final = (OSError, ValueError, KeyError, TypeError, IndexError, pa.ArrowException)
 _SCHEMA: Final = pa.schema({"name": pa.string(), "content": pa.binary()})
 
 
 class KeptReport(NamedTuple):
-    """A report as it was written. numbers: its JSON, uncut if that was kept; files: by their names
-    in its folder."""
+    """A cached report. numbers: its JSON, with whole lists if these were cached; files: contents by
+    path in its folder."""
 
     numbers: Row
     files: Mapping[str, bytes]
 
     def write(self, folder: Path) -> None:
-        """Write the files into a folder that is there."""
+        """Write the files into an existing folder."""
         for name, content in self.files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(content)
 
 
 class KeptReports:
-    """The reports that are kept of a lake.
+    """The cached reports of a lake.
 
     Args:
         lake: its folder. work: a folder of the caller.
         captures: digests of all captures of the lake, by name.
-        asked: what the report is made from and asked for: values that JSON can write.
+        asked: everything but the program that decides the report, as values that JSON can write.
     """
 
     def __init__(self, lake: Path, work: Path, captures: Mapping[str, str], asked: object) -> None:
@@ -66,12 +66,12 @@ class KeptReports:
         self.figures = Figures(self._figures)
 
     def find(self) -> KeptReport | None:
-        """The report that was made of the same, if it is kept whole."""
-        found, _ = self._cache.sources(_TABLE, self._digest, [self._unit])
-        if not found:
+        """The cached report of the same request; None if it is missing or damaged."""
+        sources, _ = self._cache.sources(_TABLE, self._digest, [self._unit])
+        if not sources:
             return None
         try:
-            files = _contents(found[0].paths)
+            files = _contents(sources[0].paths)
             numbers = json.loads(files.pop(_NUMBERS, b"") or files[MARK])
         except _ODD:
             return None
@@ -79,7 +79,7 @@ class KeptReports:
         return KeptReport(numbers, files) if is_report else None
 
     def _figures(self) -> dict[str, bytes]:
-        """Those of all kept reports of this program."""
+        """The figures of all cached reports of this program, by digest."""
         figures: dict[str, bytes] = {}
         for paths in self._cache.every(_FIGURES, program()):
             with suppress(*_ODD):
@@ -87,11 +87,11 @@ class KeptReports:
         return figures
 
     def keep(self, numbers: Row | None, folder: Path | None = None) -> None:
-        """Keep a report, in the place of those of captures that the lake no longer has so.
+        """Add a report to the cache; drop reports of captures that the lake no longer has so.
 
         Args:
-            numbers: None: those of report.json are all that is asked for.
-            folder: where it was written; None: its numbers are all there is.
+            numbers: the report's JSON; None: report.json, though cut, is enough.
+            folder: of the written report; None: cache the numbers alone.
         """
         paths = sorted(path for path in folder.rglob("*") if path.is_file()) if folder else []
         if sum(path.stat().st_size for path in paths) > MAX_KEPT_REPORT_BYTES:
@@ -101,7 +101,7 @@ class KeptReports:
             files[_NUMBERS] = compact(numbers).encode()
         made = self._work / _FOLDER
         made.mkdir()
-        figures = self.figures.used or self._figures()  # what has no page serves the next that has
+        figures = self.figures.used or self._figures()  # without a page: the earlier ones again
         for table, contents in ((_TABLE, files), (_FIGURES, figures)):
             rows = [{"name": name, "content": content} for name, content in contents.items()]
             pq.write_table(
@@ -115,13 +115,13 @@ class KeptReports:
 
 
 def _contents(paths: Sequence[str]) -> dict[str, bytes]:
-    """The contents that a file holds, by their names."""
+    """Read a file of the cache: contents by name."""
     with pq.ParquetFile(paths[0]) as file:  # `read_table` imports pandas
         rows = as_schema(file.read(), _SCHEMA)
     return dict(zip(*map(column_values, rows.columns), strict=True))
 
 
 def _is_of_report(name: Any) -> bool:
-    """Whether a name is one of a file of a report, and leads nowhere else."""
+    """Whether a name is the path of a file of a report, and stays inside the report's folder."""
     parts = PurePath(name).parts if isinstance(name, str) else ()
     return bool(parts) and parts[0] in NAMES and ".." not in parts

@@ -1,8 +1,8 @@
-"""What the numbers of a report are made from: the merged rows of every query of the catalogue.
+"""The input of a report's sections: the merged rows of every query of the catalogue.
 
-They also tell what was captured of connections: directions, protocols, and frames that were seen
-but not read. The command of such a frame is known, what it was about is not; a count of deliveries
-would then say less than happened, or nothing at all.
+The functions at the end say what was captured of connections: directions, protocols, and unread
+frames. The command of an unread frame is known, its fields are not; so a count of deliveries, for
+one, is then too low or unknown.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,9 +22,9 @@ from dissector.report.numbers import Row, high, low, nulls_last, step_ns, unseen
 from dissector.schemas.builders import number_values
 from dissector.schemas.enums import BOTH_DIRECTIONS
 
-# Up to this many rows, sections add up sooner than arrays do.
+# Up to this many rows, sums of the sections' Python are faster than those of arrays.
 _FEW: Final = 50
-# How arrays are added up, and what adds nothing.
+# Each aggregation's function over arrays, and its neutral value.
 _ADDING: Final = {
     "sum": (np.add, 0),
     "min": (np.minimum, np.iinfo(np.int64).max),
@@ -33,14 +33,14 @@ _ADDING: Final = {
 
 
 class MergedTables(NamedTuple):
-    """What `dissector.report.result.build` needs.
+    """The input of `dissector.report.result.build`.
 
     tables: the rows of each query by its name (columns of its header, keys first), and `files`:
         capture_files; of one capture among many as dicts, else as a table.
     step_ns: width of the points of series over time.
-    steps: the same of each capture, for series of one connection: many nights may lie between two
-        captures of a lake.
-    only_totals: whether lists and series over time, which no verdict needs, may be left out.
+    steps: width per capture, for series of one connection: days may lie between two captures of a
+        lake.
+    only_totals: whether sections may leave out lists and series over time: verdicts need neither.
     """
 
     tables: Mapping[str, pa.Table | list[Row]]
@@ -49,16 +49,16 @@ class MergedTables(NamedTuple):
     only_totals: bool = False
 
     def rows(self, name: str, keys: Sequence[str] | None = None) -> list[Row]:
-        """Rows of a query, which are the caller's to change.
+        """Rows of a query, as dicts that the caller may change.
 
         Args:
-            keys: columns of a tally by which the caller adds rows up. Many rows are merged by them
-                before, which is quicker; few come as they are.
+            keys: columns by which the caller sums rows. More than `_FEW` rows are merged by these
+                keys first, which is faster; fewer are returned unmerged.
         """
         query = catalogue().get(name)
         table = self.tables[name]
         if isinstance(table, pa.Table):
-            # By all keys of the query there is nothing to add up.
+            # Rows are merged by all keys of the query already.
             if keys is None or query is None or table.num_rows <= _FEW or {*query.keys} <= {*keys}:
                 table = plain_rows(table)
             else:
@@ -77,21 +77,22 @@ class MergedTables(NamedTuple):
 
 
 def empty_tables() -> MergedTables:
-    """The parts of nothing."""
+    """Tables without rows."""
     names = ("files", *catalogue(), *rule_queries())
     return MergedTables({name: [] for name in names}, 1_000_000)
 
 
 def _merged(table: pa.Table, keys: Sequence[str], query: Query) -> list[Row]:
-    """The rows that `Query.added_up` gives, of a table that is in memory, in the order of first
-    rows.
+    """`Query.added_up` of a table in memory: its rows, groups in the order of their first rows.
 
-    Functions of Arrow are not used: to load them takes as long as a small report's queries.
+    Arrow's compute functions are not used: loading them takes as long as a small report's queries.
     """
     columns = [column_values(table.column(name)) for name in keys]
-    places: dict[tuple[Any, ...], int] = {}  # of groups, by their keys
+    numbers_by_key: dict[tuple[Any, ...], int] = {}  # group numbers
     each_key = zip(*columns, strict=True) if keys else [()] * table.num_rows
-    groups = np.array([places.setdefault(key, len(places)) for key in each_key], np.int64)
+    groups = np.array(
+        [numbers_by_key.setdefault(key, len(numbers_by_key)) for key in each_key], np.int64
+    )
     order = np.argsort(groups, kind="stable")
     starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
     added: list[list[int | None]] = []
@@ -105,12 +106,12 @@ def _merged(table: pa.Table, keys: Sequence[str], query: Query) -> list[Row]:
     names = (*keys, *query.merging)
     return [
         dict(zip(names, (*key, *numbers), strict=True))
-        for key, *numbers in zip(places, *added, strict=True)
+        for key, *numbers in zip(numbers_by_key, *added, strict=True)
     ]
 
 
 class _RowsOfCapture(dict[str, list[Row]]):
-    """The rows of one capture by the name of their query; those that nobody asks for stay Arrow."""
+    """The rows of one capture by query name; a query's rows become dicts at their first use."""
 
     def __init__(self, split: Callable[[str], dict[Any, list[Row]]], capture: str | None) -> None:
         super().__init__()
@@ -125,10 +126,10 @@ class _RowsOfCapture(dict[str, list[Row]]):
 def tables_by_capture(
     tables: Mapping[str, pa.Table | list[Row]],
 ) -> Iterator[tuple[str | None, MergedTables]]:
-    """The parts of every capture that has files, in the order of their names, for its totals.
+    """The tables of each capture that has files, by name, in the order of names; for totals only.
 
     Args:
-        tables: the rows of each query per capture, not merged yet, and `files`.
+        tables: the rows of each query per capture, unmerged, and `files`.
     """
 
     @cache
@@ -151,7 +152,7 @@ def tables_by_capture(
 
 
 def one_way_connections(merged: MergedTables) -> dict[str, int]:
-    """Connections of a known protocol of which a direction is missing, by that direction."""
+    """The number of connections of a known protocol that lack a direction, by that direction."""
     read = [row for row in merged.rows("directions") if row["protocol"] in PROTOCOL_NAMES]
     return {
         direction: sum(row[f"without_{direction}"] for row in read) for direction in BOTH_DIRECTIONS
@@ -159,9 +160,9 @@ def one_way_connections(merged: MergedTables) -> dict[str, int]:
 
 
 def is_direction_missing(merged: MergedTables, direction: str) -> bool:
-    """Whether nothing of a direction was captured, of any connection of a known protocol.
+    """Whether a direction was captured of no connection of a known protocol.
 
-    What travels in it was not seen then, which is something else than that there was none.
+    Frames of that direction are then unknown, which differs from none.
     """
     read = [row for row in merged.rows("directions") if row["protocol"] in PROTOCOL_NAMES]
     connections: int = sum(row["connections"] for row in read)
@@ -169,28 +170,28 @@ def is_direction_missing(merged: MergedTables, direction: str) -> bool:
 
 
 def is_without_permits(merged: MergedTables) -> bool:
-    """Whether all that was read is of protocols that have no permits and no checksums."""
+    """Whether all decoded connections are of protocols without permits and checksums."""
     names = {row["protocol"] for row in merged.rows("directions")}
     return not names.isdisjoint(PROTOCOL_NAMES) and names.isdisjoint(GRANTING)
 
 
 def proxy_peer_count(merged: MergedTables) -> int:
-    """How many connections are left out because another one carries the same frames."""
+    """The number of connections left out as copies: another connection carries the same frames."""
     return sum(row["twins"] for row in merged.rows("directions"))
 
 
 def unread(merged: MergedTables, *kinds: str) -> int:
-    """Frames of some kinds without a row in the table that they should be in: see unread.sql."""
+    """The number of frames of some kinds that lack a row in their table: see unread.sql."""
     return sum(row["unread"] for row in merged.rows("unread") if row["kind"] in kinds)
 
 
 def with_unread(section: Row, reason: str, count: int, counted: str, keys: Iterable[str]) -> Row:
-    """A section whose total tells the frames that were not read; None where none could be.
+    """A section with its unread frames in not_judged; counts are None if none of them was read.
 
     Args:
         section: with `total` and lists of the same keys.
-        reason: of `count` in not_judged. counted: the number of those that were read.
-        keys: what is counted in such frames.
+        reason: key of `count` in not_judged. counted: key of the number of read frames.
+        keys: of the counts that such frames would add to.
     """
     if not count:
         return section

@@ -1,7 +1,7 @@
-"""Final arithmetic: integer sums become the numbers that a report prints. Nothing here reads rows.
+"""Final arithmetic: from integer sums to the numbers that a report prints. Nothing here reads rows.
 
-Sums stay integers until the last step. Durations are printed in milliseconds with three decimals,
-shares with six. A share of nothing and a percentile of nothing are None, never 0.
+Sums stay integers until the last step. Durations are milliseconds with three decimals, shares have
+six. A share of nothing and a percentile of nothing are None, never 0.
 """
 
 from bisect import bisect_left
@@ -14,7 +14,7 @@ from dissector.buckets import bucket_middle
 from dissector.limits import MAX_CURVE_POINTS
 
 Row = dict[str, Any]
-# Name and per-mille rank of each percentile; the smallest value that this share does not exceed.
+# Name and per-mille rank of each percentile: the least value that this share does not exceed.
 PERCENTILES: Final = (("p50", 500), ("p90", 900), ("p95", 950), ("p99", 990), ("p999", 999))
 NS_PER_MS: Final = 1_000_000
 NS_PER_US: Final = 1_000
@@ -30,7 +30,7 @@ STEPS_MS: Final = (
     21_600_000, 86_400_000, 864_000_000, 8_640_000_000, 864_000_000_000,
 )  # fmt: skip
 
-# Of sends and requests of which the capture does not tell whether they were confirmed.
+# Outcomes of sends and requests whose answer the capture does not show.
 UNKNOWN: Final = {
     "lost_in_gap": "the answer may lie in bytes that are missing",
     "response_cut": "the answer is not whole in the capture",
@@ -38,12 +38,12 @@ UNKNOWN: Final = {
     "evicted": "too many waited for an answer, these were given up",
 }
 READABLE: Final = ("ok", "dup_or_dropped", "error")  # outcomes by an answer that could be read
-# Outcomes of requests whose latency exists or not, but not for us to know.
+# Outcomes of requests whose latency cannot be known.
 NOT_JUDGED: Final = ("unanswered_at_end", *UNKNOWN, "orphan_response")
 
 
 def answered(outcomes: Mapping[str, int]) -> int:
-    """How many sends got an answer of any kind: a receipt, one for a duplicate, or a refusal."""
+    """The number of sends with an answer: a receipt, one for a duplicate, or a refusal."""
     return sum(outcomes.get(name, 0) for name in (*READABLE, "response_cut"))
 
 
@@ -63,7 +63,7 @@ def share(part: int, whole: int) -> float | None:
 
 
 def instant(time_ns: int | None) -> str | None:
-    """A time as people write it, UTC with microseconds; None if it is no time of a calendar."""
+    """A time as ISO 8601 text, UTC with microseconds; None if it is out of the calendar's range."""
     if time_ns is None:
         return None
     seconds, rest_ns = divmod(time_ns, NS_PER_S)
@@ -75,12 +75,12 @@ def instant(time_ns: int | None) -> str | None:
 
 
 def moment_text(time_ns: int) -> str:
-    """The same of any time; one of no calendar stays a number."""
+    """`instant` of a time; out of the calendar's range, the number with its unit."""
     return instant(time_ns) or f"{time_ns} ns"
 
 
 def step_ns(first_ns: int, last_ns: int, points: int = MAX_CURVE_POINTS) -> int:
-    """The step of a series from first to last: the finest with at most so many points."""
+    """The step of a series from first to last, ns: the finest that gives at most `points`."""
     for step in STEPS_MS:
         width = step * NS_PER_MS
         if last_ns // width - first_ns // width < points:
@@ -91,8 +91,8 @@ def step_ns(first_ns: int, last_ns: int, points: int = MAX_CURVE_POINTS) -> int:
 def quantiles_ns(
     buckets: Mapping[int, int], permilles: Sequence[int], low_ns: int, high_ns: int
 ) -> list[int]:
-    """For each rank the middle of the bucket in which the value of this rank lies; the value itself
-    where it is the least or the greatest, as p99 is of fewer than 100.
+    """For each rank, the middle of the bucket of that rank's value; the value itself if it is the
+    least or the greatest, as p99 is of fewer than 100.
 
     Args:
         buckets: number of values per histogram bucket, not all 0.
@@ -143,7 +143,7 @@ def durations(
 
 
 def histogram(rows: Iterable[Row], count: str) -> dict[int, int]:
-    """The histogram of rows that have a bucket. count: how many values a row stands for."""
+    """The histogram of rows with a bucket. count: column of the number of values of a row."""
     buckets: dict[int, int] = {}
     for row in rows:
         if row["bucket"] is not None and row[count]:
@@ -152,7 +152,8 @@ def histogram(rows: Iterable[Row], count: str) -> dict[int, int]:
 
 
 def timed(rows: Sequence[Row], count: str, what: str, exact: Row | None = None) -> Row:
-    """`durations` of rows of a tally. count: its sum of timed values; what: what was timed, ns."""
+    """`durations` of an aggregation's rows. count: column of the number of timed values; what:
+    column of their sum, ns, and prefix of those of their minimum and maximum."""
     return durations(
         histogram(rows, count),
         sum(row[what] for row in rows),
@@ -163,7 +164,7 @@ def timed(rows: Sequence[Row], count: str, what: str, exact: Row | None = None) 
 
 
 def counts_by(rows: Iterable[Row], key: str, count: str) -> dict[str | None, int]:
-    """A column of numbers added up by the values of another column."""
+    """Sums of the column `count` by the values of the column `key`."""
     counts: dict[str | None, int] = {}
     for row in rows:
         counts[row[key]] = counts.get(row[key], 0) + row[count]
@@ -179,15 +180,15 @@ def grouped(rows: Iterable[Row], keys: Sequence[str]) -> dict[tuple[Any, ...], l
 
 
 def by_time(rows: Iterable[Row], names: Sequence[str]) -> list[Row]:
-    """Single findings in the order of their packets, the time `at_us` as text in `ts`.
+    """Rows in the order of their times and frames; the text `ts` replaces the time `at_us`.
 
     Args:
-        names: columns to keep, `at_us`, `capture` and `frame_no` among them.
+        names: columns to keep; include `at_us`, `capture` and `frame_no`.
     """
     kept = [{name: row[name] for name in names} for row in rows]
     kept.sort(key=lambda row: nulls_last(row["at_us"], row["capture"], row["frame_no"]))
     for row in kept:
-        at_us = row.pop("at_us")  # none: its packet carries no time
+        at_us = row.pop("at_us")  # None: its packet has no timestamp
         row["ts"] = None if at_us is None else instant(at_us * NS_PER_US)
     return kept
 
@@ -203,18 +204,18 @@ def high(values: Iterable[int | None]) -> int | None:
 
 
 def nulls_last(*values: Any) -> tuple[tuple[bool, Any], ...]:
-    """A sort key of values of which some are None."""
+    """A sort key of values that may be None; None sorts last."""
     return tuple((value is None, "" if value is None else value) for value in values)
 
 
 def unseen(row: Row, *keys: str) -> Row:
-    """A row without the counts of what travels in a direction that was not captured."""
+    """A row with None for the counts `keys`, which need a direction that was not captured."""
     return row | {key: None for key in keys if key in row}
 
 
 def applicable(row: Row, reason: str | None) -> Row:
-    """A row that says, in `not_applicable`, why none of its numbers exist; all of them are None
-    then, since a 0 would say that something was counted. reason: None where they do exist.
+    """A row with `not_applicable`: why none of its numbers exist. All of them are None then, as 0
+    would say that something was counted. reason: None if they exist.
     """
     return (row if reason is None else _emptied(row)) | {"not_applicable": reason}
 
@@ -224,7 +225,7 @@ def _emptied(row: Row) -> Row:
 
 
 def known(counts: Mapping[str | None, int]) -> dict[str, int]:
-    """Counts by name in the order of names, without zeros; a missing name is `unknown`."""
+    """Counts by name, sorted, without zeros; the name None or "" becomes `unknown`."""
     named: dict[str, int] = {}
     for name, count in counts.items():
         if count:

@@ -1,13 +1,13 @@
-"""A report on disk: report.json, the lists as Parquet tables, the page; complete or not at all.
+"""A report on disk: report.json, lists as Parquet tables, the page; written whole or not at all.
 
-It is written into a folder beside its place. Then the folders are exchanged by one rename, so that
-whoever opens the report finds all of the old one or all of the new one; what a killed run left is
-removed by the next. Where a file system cannot exchange (NFS, for one), and with --force among
-files of others, the pieces are renamed one by one: report.json as the last, which is never missing.
+The report is written into a folder beside its target. One rename then exchanges the two folders, so
+that a reader opens all of the old report or all of the new one; the next run removes the folder of
+a killed one. Where a file system cannot exchange (NFS, for one), and with --force among foreign
+files, the parts are renamed one by one: report.json as the last, which is never missing.
 
-The text of report.json has one line for each row, and of long lists only what comes first; `listed`
-in a section names the lists that go on in the Parquet tables: how many rows there are, and how many
-of them the text has.
+The text of report.json has one line per row, and only the first rows of long lists; `listed` in a
+section names the lists that are whole only in the Parquet tables: the number of their rows, and how
+many the text has.
 """
 
 import json
@@ -32,8 +32,8 @@ Writers = Mapping[str, Callable[[Path], None]]
 
 
 class BesideNumbers(NamedTuple):
-    """What a page needs beside its report. lake: that its commands ask; is_exact: percentiles are
-    of all values; figures: that finds those that were drawn before."""
+    """A page's input beside its report. lake: the one that its commands query; is_exact: whether
+    percentiles are of all values; figures: the cache of drawn ones."""
 
     lake: str | None = None
     timelines: Sequence[Timeline] = ()
@@ -45,17 +45,17 @@ _NOTHING_BESIDE: Final = BesideNumbers()
 TABLES: Final = "tables"
 MARK: Final = "report.json"
 _PAGE: Final = "report.html"
-CUT: Final = b'"listed":'  # in the text of report.json where a list of it goes on in a table
-# What a report's folder holds; `state` is what reports of older versions kept there.
+CUT: Final = b'"listed":'  # in the text of report.json if it has cut lists
+# The files and folders of a report; `state` is of older versions.
 NAMES: Final = frozenset((MARK, _PAGE, TABLES, "state"))
 _OF_FINDINGS: Final = ("subject", "measured", "thresholds")
-_SELECTION: Final = "selection"  # what was asked for, no numbers
+_SELECTION: Final = "selection"  # the request, no numbers
 
 
 def lists(report: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """Every list of every section, by `<section>_<list>`; totals are lists of one row.
 
-    So are `sources`, of no section, where report.json does not have all of them.
+    `sources`, which belong to no section, are included if report.json lacks some.
     """
     by_name: dict[str, list[dict[str, Any]]] = {}
     if len(report.get("sources", ())) > MAX_LISTED:
@@ -72,7 +72,7 @@ def lists(report: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
 
 
 def _texts(values: Mapping[str, Any]) -> list[Row]:
-    """What each finding names and measures: other things each, of other kinds."""
+    """A finding's values as rows of (name, value): other names and types in each finding."""
     return [{"name": name, "value": str(value)} for name, value in values.items()]
 
 
@@ -118,9 +118,9 @@ def write_report(
     """Write a report into a folder, as `put_report` does.
 
     Args:
-        more: further folders, by their place in the report and what writes them.
+        more: further folders: their paths in the report, and functions that write them.
         beside: for the page.
-        keep: is given the folder with all that was written, before it is put into its place.
+        keep: is called with the written folder before this is moved to `output`.
     """
 
     def fill(stage: Path) -> None:
@@ -132,18 +132,17 @@ def write_report(
 
 
 def put_report(output: Path, fill: Callable[[Path], None], *, is_forced: bool = False) -> None:
-    """Put a report into a folder, in the place of one that is there.
+    """Put a report into a folder; it replaces an earlier report.
 
-    A folder that holds something else than a report is not touched, or with is_forced: what else it
-    holds stays.
+    A folder with other contents is refused; with is_forced, it is used and the other files stay.
 
     Args:
         fill: writes the report into an empty folder.
 
     Raises:
-        OutputError: it cannot be written, or the folder holds something else.
+        OutputError: it cannot be written, or the folder has other contents.
     """
-    output = Path(os.path.realpath(output))  # a link stays one
+    output = Path(os.path.realpath(output))  # a symbolic link is kept
     is_shared = check_report_folder(output, is_forced=is_forced)
     with workspace(output) as work:
         stage = work / "report"
@@ -161,7 +160,7 @@ def put_report(output: Path, fill: Callable[[Path], None], *, is_forced: bool = 
 
 
 def read_report(output: Path) -> dict[str, Any]:
-    """The content of a report.json.
+    """Read and parse a report.json.
 
     Raises:
         OutputError: it cannot be read.
@@ -174,11 +173,11 @@ def read_report(output: Path) -> dict[str, Any]:
 
 
 def check_report_folder(output: Path, *, is_forced: bool = False) -> bool:
-    """Whether a folder holds something beside a report, which stays.
+    """Whether a folder has contents that are no part of a report, which stay.
 
     Raises:
-        OutputError: it does, or what is called like parts of a report is not of this program, and
-            is_forced is not given; or it is no folder.
+        OutputError: it has, or report.json is not of this program, and is_forced is not given; or
+            it is no folder.
     """
     is_shared = refuse_foreign(output, NAMES, "a report", is_forced=is_forced)
     if not is_forced and output.is_dir() and any(output.iterdir()) and not _is_report(output):
@@ -197,10 +196,7 @@ def _is_report(folder: Path) -> bool:
 
 
 def _put_each(stage: Path, output: Path) -> None:
-    """Put the pieces of a new report in the place of old ones, report.json last.
-
-    What else is there stays.
-    """
+    """Replace the files and folders of a report one by one, report.json last; others stay."""
     for name in sorted(NAMES, key=lambda name: name == MARK):
         new, target, old = stage / name, output / name, stage / f"{name}.old"
         if not new.exists():
@@ -213,7 +209,7 @@ def _put_each(stage: Path, output: Path) -> None:
 
 
 def _replace(new: Path, target: Path, old: Path) -> None:
-    """Put a file or folder in the place of another one, which goes to `old` if it is a folder."""
+    """Replace a file or folder; a replaced folder moves to `old`."""
     if not target.is_dir():
         os.replace(new, target)
         return
@@ -227,22 +223,22 @@ def _replace(new: Path, target: Path, old: Path) -> None:
 
 # -- the text of report.json
 
-# Series over time in rows of lists. All of a list's rows have theirs, or none.
+# Columns that are series over time. In a list, either all rows have their series or none has.
 SERIES: Final = ("per_minute", "per_hour", "per_day")
 Listed = dict[str, dict[str, int]]
 
 
 def compact(value: Any) -> str:
-    """A value on one line."""
+    """A value as JSON on one line."""
     return json_text(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def shortened(report: Row) -> Row:
-    """The report as its text has it; the report itself stays as it is.
+    """A copy of the report with cut lists, as its text has it.
 
-    A list keeps its first rows, MAX_LISTED of them or as many as MAX_LIST_BYTES hold. `total` keeps
-    the first MAX_LISTED cells of a series; rows have series (else null) where all of a list have
-    that many together.
+    A list keeps its first rows: at most MAX_LISTED, and MAX_LIST_BYTES. `total` keeps the first
+    MAX_LISTED cells of a series. Rows of a list keep their series if all rows together have at most
+    so many cells, else null.
     """
     short: Row = {}
     cut: Listed = {}
@@ -303,7 +299,7 @@ def report_text(report: Row) -> str:
 
 
 def _text(value: Any, indent: str) -> str:
-    """JSON with a line for each key of an object, and for each row of a list."""
+    """JSON with one line per key of an object, and per row of a list."""
     inner = f"{indent} "
     if isinstance(value, dict) and value:
         lines = [f"{compact(name)}: {_text(each, inner)}" for name, each in value.items()]

@@ -1,7 +1,7 @@
-"""What happened step by step: counts, latencies and what consumers hold, over the time of captures.
+"""The table over time: counts, latencies, permits and unacked messages per step of capture time.
 
-A fact counts in the step in which it happened, a send's latency in that of the send. So a step says
-the same whatever else is selected: it is the same one in the table of the whole and of a part.
+An event counts in the step of its time, a send's latency in the step of the send. So a step's row
+is the same in the table of a whole capture and of a part of its time.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,14 +27,14 @@ _LEVELS: Final = (*HELD, "permits_known")
 
 
 class Steps(NamedTuple):
-    """Steps of equal width from first_ns up to but without until_ns; both may lie inside one."""
+    """Steps of equal width that cover [first_ns, until_ns); both may lie inside a step."""
 
     width_ns: int
     first_ns: int
     until_ns: int
 
     def begins(self) -> range:
-        """When each step begins."""
+        """The begin of each step, ns."""
         first = self.first_ns // self.width_ns
         return range(
             first * self.width_ns,
@@ -51,13 +51,13 @@ def over_time(
     selection: Selection,
     width_ns: int | None = None,
 ) -> Row:
-    """The table over the time of captures, or of the part of it that is selected.
+    """The table over the captures' time, or its selected part.
 
     Args:
-        work: a folder of the caller's. width_ns: of a step; None for one that gives a short table.
+        work: a folder of the caller. width_ns: of a step; None: chosen for a short table.
 
     Raises:
-        UsageError: so many steps nobody reads.
+        UsageError: there would be more than MAX_STEPS steps.
     """
     lake, digests, _ = captures_that_count(lake, captures)
     read = survey_captures(lake, digests, None, work)
@@ -106,7 +106,7 @@ def _rows(db: DuckdbEngine, query: str, steps: Steps) -> list[Row]:
 
 
 def _spans(files: Iterable[Row]) -> list[tuple[int, int]]:
-    """First and last packet of each capture."""
+    """The times of the first and last packet of each capture."""
     spans: dict[str, tuple[int, int]] = {}
     for file in files:
         first, last = file["first_ts_ns"], file["last_ts_ns"]
@@ -155,7 +155,7 @@ def _table(
 
 
 def _held(steps: Steps, changes: Sequence[Row]) -> Iterator[dict[str, Any]]:
-    """What consumers hold at the end of each step; no permits where no balance is known."""
+    """Permits and unacked messages at each step's end; permits None while no balance is known."""
     sums = dict.fromkeys(_LEVELS, 0)
     left = iter(changes)
     change = next(left, None)

@@ -1,7 +1,7 @@
 """The page: the numbers of report.json as one self-contained HTML file.
 
-Nothing is fetched: style, script and plots stand in the file. Without the script everything is
-there; it adds sorting of tables and what the plots say under the pointer.
+The browser fetches nothing: style, script and plots are in the file. Without the script all
+contents are shown; it adds sorting of tables and hints under the pointer.
 """
 
 import base64
@@ -37,72 +37,71 @@ from dissector.report.result import JUDGED
 from dissector.report.template_code import code_of
 from dissector.report.timelines import Timeline
 
-MIN_FOLD: Final = 3  # rows that say the same become one
+MIN_FOLD: Final = 3  # so many rows with equal keys become one
 UNKNOWN: Final = "not known"
-_FIRST_LINES: Final = 3  # findings that stand above the picture of the worst
+_FIRST_LINES: Final = 3  # findings above the picture of the worst
 _HEAD: Final = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
 _DATA: Final = "dissector.data"
 
-Text = Callable[[Any], str]  # or Markup, which stays as it is
+Text = Callable[[Any], str]  # may return Markup, which is not escaped again
 
 
 def asset(name: str) -> str:
-    """A text of the package's data."""
+    """Read a text file of the package's data."""
     return (resources.files(_DATA) / name).read_text("utf-8")
 
 
 def unknown(reason: str = "") -> Markup:
-    """What stands where a number is not known."""
+    """The mark of an unknown number. reason: its tooltip."""
     if not reason:
         return Markup('<span class="unknown">not known</span>')
     return Markup('<span class="unknown" title="{}">not known</span>').format(reason)
 
 
 def or_unknown(text: Text, value: Any, reason: str = "") -> Markup:
-    """A value in words; an unknown one says so, never 0."""
+    """A value as `text` formats it; None: the mark of an unknown number, never 0."""
     return unknown(reason) if value is None else escape(text(value))
 
 
 def plain(name: Any) -> str:
-    """A name or enum value; names from the wire are made safe to look at."""
+    """A name or enum value; unprintable characters of wire names are escaped."""
     return formatting.name_text(str(name))
 
 
 def breakable(name: Any) -> Markup:
-    """A name that may be broken after its slashes, where a line is too short for it."""
+    """A name with optional line breaks after its slashes."""
     parts = re.split(r"(?<=/)(?!/)", plain(name))
     return Markup("<wbr>").join(parts)
 
 
 def broken(name: str) -> Markup:
-    """A file name that may be broken after its dots, dashes and underscores."""
+    """A file name with optional line breaks after its dots, dashes and underscores."""
     return Markup("").join(
         escape(part) + Markup("<wbr>") for part in re.split(r"(?<=[-_.])", name) if part
     )
 
 
 def labelled(rows: Markup, heads: str = "") -> Markup:
-    """Rows of a table whose cells say what their column is: where a screen is too narrow for a
-    table, each row is a list of cells.
+    """Rows of a table with a column label in each cell: on narrow screens each row becomes a list.
 
     Args:
-        heads: of the columns; else those of the table that the rows are in.
+        heads: the header cells; default: those in `rows`.
     """
     names = [Markup(each).striptags() for each in _HEAD.findall(heads or rows)]
     parts = str(rows).split("<tr")
     for place, part in enumerate(parts):
         first, *cells = part.split("<td")
-        if len(cells) == len(names):  # not what is folded below a row
+        if len(cells) == len(names):  # not the folded rows below a row
             labels = (f'<td data-label="{name}"' for name in map(escape, names))
             parts[place] = first + "".join(map("".join, zip(labels, cells, strict=True)))
     return Markup("<tr".join(parts))
 
 
 def condition_of(fields: Row) -> str:
-    """What selects the frames of a row (`-Y`), by columns of frames; nothing where none is known.
+    """The condition (`-Y`) that selects a row's frames; empty if no value is known.
 
-    fields: values by column; `by` is none. Who copies a command must see what it does: names that
-    are not shown as they are make none.
+    fields: values by column of frames; `by` is no column. A reader must see what a copied command
+    does: a name that is shown escaped gives an empty condition.
     """
     known = {name: value for name, value in fields.items() if value is not None and name != "by"}
     if any(formatting.name_text(str(value)) != value for value in known.values()):
@@ -113,17 +112,17 @@ def condition_of(fields: Row) -> str:
 
 
 def spaced(name: str) -> str:
-    """An enum value as words."""
+    """An enum value with spaces for underscores."""
     return formatting.name_text(name).replace("_", " ")
 
 
 class Fold(NamedTuple):
-    """Rows of a list that say the same, again and again, as one storm makes them.
+    """Rows of a list with equal keys, as a storm of errors gives them.
 
-    rows: that are shown, in the order of the list.
-    times: how often it was.
-    first, last: when.
-    listed: rows that there are.
+    rows: the shown ones, in the order of the list.
+    times: the number of occurrences in all rows.
+    first, last: their times, as text.
+    listed: the number of all rows.
     """
 
     rows: list[Row]
@@ -134,9 +133,9 @@ class Fold(NamedTuple):
 
 
 def folded(rows: Sequence[Row], keys: Sequence[str]) -> list[Fold]:
-    """Rows with equal keys together, of each capture by itself; few of them stay single.
+    """Group rows by keys and capture; rows of groups smaller than MIN_FOLD stay single.
 
-    Of a group MAX_PAGE_ROWS are shown, below all of a list's first rows MAX_PAGE_FOLDED.
+    At most MAX_PAGE_ROWS rows of a group are shown, and MAX_PAGE_FOLDED folded rows in the list.
     """
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
@@ -168,7 +167,7 @@ def _pairs(counts: dict[str, int]) -> list[tuple[str, int]]:
 
 
 class PacketNames:
-    """Where a packet of a capture is: the file it is in and its number there."""
+    """Translates packet numbers of a capture to a file and the number there."""
 
     def __init__(self, sources: Iterable[Row]) -> None:
         self._files: dict[str | None, list[Row]] = {}
@@ -176,10 +175,10 @@ class PacketNames:
             self._files.setdefault(source["capture"], []).append(source)
 
     def packet(self, capture: str | None, packet: int | None, command: str = "") -> Markup:
-        """A packet as its file and the number that Wireshark shows, or that it is not known.
+        """A packet as its file and the number that Wireshark shows; None: the unknown mark.
 
         Args:
-            command: that shows its frame.
+            command: the one that shows its frame.
         """
         if packet is None:
             return unknown("the frame lies too far back in the capture")
@@ -193,21 +192,21 @@ class PacketNames:
         )  # fmt: skip
 
     def filter_of(self, row: Row) -> dict[str, str]:
-        """The packets of a finding's evidence as Wireshark's filter, and the file they are in if
-        the capture has several: of these the first with any of them."""
-        places: dict[str, list[int]] = {}
+        """Wireshark's filter of the packets of a finding's evidence: of those in the first file
+        that has any; `file` is its name if the capture has several files."""
+        numbers_by_file: dict[str, list[int]] = {}
         for each in row["evidence"]:
             if each["packet"] is not None:
                 name, number = self._in_file(row["capture"], each["packet"])
-                places.setdefault(name, []).append(number)
-        for name, packets in places.items():
+                numbers_by_file.setdefault(name, []).append(number)
+        for name, packets in numbers_by_file.items():
             text = " || ".join(f"frame.number == {number}" for number in sorted({*packets}))
             is_one_of = len(self._files.get(row["capture"], [])) > 1
             return {"text": text, "file": name if is_one_of else ""}
         return {}
 
     def _in_file(self, capture: str | None, packet: int) -> tuple[str, int]:
-        """The file that a packet of a capture is in, and its number there; else no file."""
+        """The file of a packet and its number there; ("", packet) if no file has it."""
         for file in self._files.get(capture, []):
             first, count = file["first_packet"], file["packets"]
             if first is not None and first <= packet < first + (count or 0):
@@ -215,19 +214,19 @@ class PacketNames:
         return "", packet
 
     def file_of(self, capture: str | None) -> str:
-        """What a capture is called: its file, or its id where it has several."""
+        """The shown name of a capture: its file's, or its id if it has several files."""
         files = self._files.get(capture, [])
         name = files[0]["file_name"] if len(files) == 1 else capture
         return formatting.name_text(name or "this capture")
 
     @property
     def count(self) -> int:
-        """How many captures there are."""
+        """The number of captures."""
         return len(self._files)
 
 
 def figure(pair: Pair | None, name: str) -> Markup:
-    """A plot in both sizes, with what the script needs to answer the pointer."""
+    """A plot in both sizes, with the script's hints."""
     if pair is None:
         return Markup("")
     drawings = Markup("")
@@ -242,7 +241,7 @@ def figure(pair: Pair | None, name: str) -> Markup:
 
 
 def _drawn(timelines: Iterable[Timeline], report: Row) -> dict[int, Row]:
-    """What the page shows of timelines, by the place of their finding."""
+    """The template's values of each drawn timeline, by the index of its finding."""
     drawn = {}
     for each in timelines:
         row = report["findings"]["findings"][each.place]
@@ -260,7 +259,7 @@ def _drawn(timelines: Iterable[Timeline], report: Row) -> dict[int, Row]:
 
 @cache
 def _template(is_exact: bool) -> Template:
-    """The page without a report."""
+    """The template of the page."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -303,7 +302,7 @@ def _template(is_exact: bool) -> Template:
         "max_reasons": MAX_PAGE_REASONS,
         "max_rows": MAX_PAGE_ROWS,
     }
-    name = "exact" if is_exact else "buckets"  # filters of constants are a part of the code
+    name = "exact" if is_exact else "buckets"  # the code has filters of constants inlined
     code = code_of(environment, asset("report.html"), name)
     return Template.from_code(environment, code, environment.make_globals(None))
 
@@ -315,9 +314,9 @@ def page(
     """The page of a report that has all sections.
 
     Args:
-        lake: that commands ask where the packets are in no file.
+        lake: the one that commands query if packets are in no file.
         timelines: of findings. is_exact: percentiles are of all values, not of their buckets.
-        figures: that finds those that were drawn before.
+        figures: the cache of drawn ones.
     """
     names, commands = PacketNames(report["sources"]), Commands(report)
     style, script = (Markup(f"\n{asset(name)}\n") for name in ("report.css", "report.js"))
@@ -343,15 +342,15 @@ def page(
         style=style,
         script=script,
     )
-    # What was kept of single captures does not know where its lake lies today.
+    # Cached rows of captures have a placeholder for the lake's path, which may have changed.
     return text if lake is None else text.replace(ANY_LAKE, f"--lake {escape(quote(str(lake)))} ")
 
 
 def policy(style: str, script: str) -> str:
-    """What a browser may do with the page: use its own style and script, and nothing else.
+    """The page's Content-Security-Policy: its own style and script, nothing else.
 
-    The page shows names from the wire. Were one of them taken for a script, it would have another
-    digest and not run; nothing can be fetched or sent.
+    The page shows names from the wire. A name that became a script would have another digest and
+    not run; nothing can be fetched or sent.
     """
     return (
         f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; "
@@ -360,5 +359,5 @@ def policy(style: str, script: str) -> str:
 
 
 def _digest(text: str) -> str:
-    """A text as a policy names it."""
+    """The digest of a text as a policy source."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

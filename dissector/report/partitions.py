@@ -1,8 +1,8 @@
-"""The units of a lake in partitions, each queried by itself, in this process or as a task.
+"""Query tasks over a lake: groups of cache partitions, run in this process or by Spark.
 
-A query gives rows per capture, and those of a unit depend on no other one. So a partition is a
-plain value that names files and small tables: whoever has it opens them with a DuckDB of its own,
-runs the queries and writes what they give.
+Queries give rows per capture, and those of a cache partition depend on no other one. So a
+`Partition` is a plain value that names files and small tables: its task opens them with a DuckDB of
+its own, runs the queries and writes their rows.
 """
 
 import secrets
@@ -37,34 +37,34 @@ from dissector.schemas.small_tables import NUMBER, TEXT, no_rows, small_table
 
 T = TypeVar("T")
 R = TypeVar("R")
-# Rows of a partition, all tables together: fewer cost less than to plan the queries, and what more
-# of them need at once is no less than what they need one after the other.
+# Rows of a partition, all tables together: reading fewer costs less than planning the queries, and
+# larger partitions save nothing further.
 LEAST_ROWS: Final = 500_000
 
 
 class Engine(Protocol):
-    """What runs tasks: this process (`queries.duckdb_engine`), or Spark (`spark.engine`)."""
+    """Runs tasks: in this process (`queries.duckdb_engine`), or by Spark (`spark.engine`)."""
 
     @property
     def at_once(self) -> int:
-        """How many tasks run at the same time."""
+        """The number of tasks that run at the same time."""
 
     def budget(self, tasks: int, /) -> tuple[str, int | None]:
-        """The memory and the threads of each of so many tasks."""
+        """The memory and threads of a task, if there are so many tasks."""
 
     def each(self, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
-        """What a function gives for each task."""
+        """Call a function for each task; return its results."""
 
 
 EngineIn = Callable[[Path], AbstractContextManager[Engine]]
 
 
 class Inputs(NamedTuple):
-    """Which captures of a lake are read, and how they belong together.
+    """The captures of a lake that are read, and the plan by which they are joined.
 
-    digests: of the captures that count, by the names of their rows.
-    spans: first and last packet of the whole that each is part of, ns.
-    memory: of long groups, if the lake keeps any.
+    digests: of the counted captures, by the names in their rows.
+    spans: times of the first and last packet of each capture's group, ns.
+    memory: the cache of long groups, if one is used.
     """
 
     lake: Lake
@@ -82,12 +82,12 @@ class Inputs(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """What DuckDB needs to have the tables of some captures.
+    """The tables of some captures, to be opened in DuckDB.
 
-    source: the files.
-    rows: in them.
-    small: tables that are given as they are.
-    closed: what joining wrote, None where nothing was joined.
+    source: their files.
+    rows: in these files.
+    small: Arrow tables by name.
+    closed: files that joining wrote, by table; None where nothing was joined.
     """
 
     source: CaptureFiles
@@ -97,10 +97,10 @@ class Tables(NamedTuple):
     selection: Selection
 
     def open(self, db: DuckdbEngine, only: Collection[str] = ()) -> None:
-        """Give DuckDB the tables that queries read, and the views.
+        """Create the tables and views that queries read.
 
         Args:
-            only: tables that are read, where no view is that queries share.
+            only: create these tables alone, without the shared views; none: everything.
         """
         db.expect(self.rows)
         source = self.source.here(only or TABLES)
@@ -131,10 +131,10 @@ class Tables(NamedTuple):
 def tables_of(
     read: Inputs, captures: Collection[str], closed: Path | None, selection: Selection
 ) -> Tables:
-    """The tables of some captures (whole units).
+    """The tables of some captures, which are whole cache partitions.
 
     Args:
-        closed: the folder of what joining wrote for those of them that were joined.
+        closed: the folder of the rows that joining wrote for the joined ones.
     """
     source = files_of(read.lake, frozenset(captures))
     chosen = [each for each in read.lake.captures if names_in(each) & {*captures}]
@@ -170,7 +170,7 @@ def tables_of(
 
 
 def closed_as(group: CaptureGroup) -> str:
-    """The name of the files that joining writes for a group; those of increments add theirs."""
+    """The stem of the files that joining writes for a group; increments append their own."""
     return f"group-{group.number}"
 
 
@@ -188,17 +188,17 @@ def _closed(read: Inputs, joined: Sequence[str], closed: Path) -> dict[str, list
 
 
 def _rows(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> pa.Table:
-    """Rows of texts, and of numbers of connections, as a table."""
+    """Rows as a table: names that end in `_id` are numbers, all others text."""
     kinds = {name: NUMBER if name.endswith("_id") else TEXT for name in names}
     return small_table(rows, **kinds)
 
 
 class Partition(NamedTuple):
-    """Queries over the tables of some units.
+    """A task: queries over the tables of some cache partitions.
 
-    folder: where what they give is written.
-    spill: what does not fit into memory.
-    memory, threads: that DuckDB may use.
+    folder: of the rows that they give.
+    spill: DuckDB's folder for data that exceed its memory.
+    memory, threads: DuckDB's limits.
     """
 
     tables: Tables
@@ -210,12 +210,13 @@ class Partition(NamedTuple):
 
 
 def run_partition(partition: Partition) -> None:
-    """Run the queries of a partition and write what they give, <query>.parquet each.
+    """Run the queries of a partition and write their rows, <query>.parquet each.
 
-    A task may run again, or twice at the same time: each writes for itself, and the first counts.
+    A task may run again, or twice at the same time: each run has its own folder, and the first to
+    rename it to the partition's wins.
 
     Raises:
-        InputError: a file cannot be read. OutputError: or, of a lake in a store, not be kept.
+        InputError: a file cannot be read. OutputError: a file of a store cannot be kept.
     """
     mine = f".{secrets.token_hex(6)}"
     made = partition.folder.with_name(f"{partition.folder.name}{mine}")
@@ -235,7 +236,7 @@ def run_partition(partition: Partition) -> None:
 
 
 def write_rows(db: DuckdbEngine, queries: Mapping[str, str], folder: Path) -> None:
-    """Write what queries give over the tables that there are, <query>.parquet each."""
+    """Write the rows of queries over the open tables, <query>.parquet each."""
     rules = rule_queries()
     write_incidents(db, queries, folder)
     db.write({name: text for name, text in queries.items() if name not in rules}, folder)
@@ -244,12 +245,12 @@ def write_rows(db: DuckdbEngine, queries: Mapping[str, str], folder: Path) -> No
 def partitioned(
     cache_partitions: Sequence[CachePartition], read: Inputs, at_once: int
 ) -> list[tuple[int, list[CachePartition]]]:
-    """Units in partitions, each with its rows.
+    """Cache partitions grouped into tasks: (rows, cache partitions) each.
 
-    Units of files that were compacted stay together, so that these are read once.
+    Cache partitions of one compacted group are adjacent, so that few tasks read the same files.
 
     Args:
-        at_once: how many partitions are worked on at the same time.
+        at_once: the number of tasks that run at the same time.
     """
     rows: dict[str, int] = {}
     order: dict[str, int] = {}

@@ -1,8 +1,8 @@
 """The plots of the page: inline SVG, text as text, colours from the page's own style sheet.
 
 Every plot is drawn twice, for a wide and for a narrow screen, so that its text is readable on both.
-Colours are drawn as marks (`_INKS`) and then replaced by the variables of the style sheet, so that
-one drawing serves light and dark. No name from the wire is drawn: names stand in the page's text.
+Drawings have placeholder colours (`_INKS`), which variables of the style sheet then replace: one
+drawing serves light and dark. No name from the wire is drawn: names are in the page's text.
 """
 
 import io
@@ -35,7 +35,7 @@ from dissector.report.numbers import NS_PER_MS, Row
 
 WIDE: Final = (620, 280)
 NARROW: Final = (340, 250)
-# The colour that stands in the drawing, and what the style sheet calls it.
+# The placeholder colour in the drawing, and its variable of the style sheet.
 _INKS: Final = {
     "#0a0b01": "--ink",
     "#0a0b02": "--muted",
@@ -76,16 +76,16 @@ _SETTINGS: Final[Any] = {
 BUCKETS_PER_BAR: Final = 8  # a quarter of an octave: fine enough to see two humps, coarse to read
 
 
-# Draws into a figure and returns what to say where: the axes; x, y of the data, and the text.
+# Return value of a drawing function: the axes, and hints (x, y in data units, text).
 Drawn = tuple[Axes, list[tuple[float, float, str]]]
 _Draw = Callable[[Figure], Drawn]
 
 
 def _svg(figure: Figure, name: str) -> str:
-    """The figure as one element without ids, fonts or colours of its own."""
+    """The figure as one SVG element without ids, fonts or colours of its own."""
     for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
         patch.set_visible(False)
-    # Figure.savefig would draw everything once more to find the layout.
+    # Figure.savefig would draw everything twice to compute the layout.
     canvas: Any = FigureCanvasSVG(figure)
     engine = figure.get_layout_engine()
     if engine is not None:
@@ -100,7 +100,7 @@ def _svg(figure: Figure, name: str) -> str:
     text = re.sub(r'((?:xlink:)?href="#|url\(#)', rf"\g<1>{name}-", text)
     text = re.sub(r"font: ([\d.]+)px [^;\"]+", r"font-size: \1px", text)
     text = re.sub(r" font-family: [^;\"]+;?", "", text)
-    # A policy that lets only the page's own sheet style anything forbids the attribute `style`.
+    # The page's policy allows its own style sheet alone and forbids the attribute `style`.
     text = re.sub(r' style="([^"]*)"', _attributes, text)
     for mark, variable in _INKS.items():
         text = text.replace(mark, f"var({variable})")
@@ -110,7 +110,7 @@ def _svg(figure: Figure, name: str) -> str:
 
 
 def _attributes(style: re.Match[str]) -> str:
-    """A style as attributes of the element."""
+    """A style's properties as attributes of the element."""
     pairs = (each.split(":", 1) for each in style[1].split(";") if ":" in each)
     return "".join(f' {name.strip()}="{value.strip()}"' for name, value in pairs)
 
@@ -151,7 +151,8 @@ def pair_of(name: str, draw: _Draw, caption: str, height: int = 0) -> Pair:
 
 
 def _bars(histogram: Sequence[Sequence[int]]) -> list[tuple[float, float, int]]:
-    """(left edge, right edge, count) in ms of bars of some buckets each; 0 is left out."""
+    """(left edge, right edge, count) per bar, in ms; a bar sums BUCKETS_PER_BAR buckets. Bars of 0
+    are left out."""
     bars: dict[int, int] = {}
     for bucket, count in histogram:
         if bucket > 0:
@@ -166,7 +167,7 @@ def _bars(histogram: Sequence[Sequence[int]]) -> list[tuple[float, float, int]]:
 
 
 def duration_ticks(low: float, high: float, most: int = 7) -> list[float]:
-    """Round durations between two on a logarithmic scale, at least two, at most `most`."""
+    """Round durations from low to high on a logarithmic scale, at least two, at most `most`."""
     for digits in ((1,), (1, 3), (1, 2, 5), (1, 2, 3, 5, 7), (1, 1.5, *range(2, 10))):
         decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
         ticks = [digit * 10.0**decade for decade in decades for digit in digits]
@@ -174,7 +175,7 @@ def duration_ticks(low: float, high: float, most: int = 7) -> list[float]:
         if len(ticks) >= min(4, most):
             break
     if len(ticks) < 2:
-        # Less than a step of any round series: the ends themselves.
+        # The range is smaller than a step of any round series: use its ends.
         return [low, high] if high > low else [low]
     return ticks[:: math.ceil(len(ticks) / most)]
 
@@ -193,7 +194,7 @@ def _duration_axis(axes: Axes, axis: str, most: int = 7) -> None:
 
 
 def latency_distribution(total: Row) -> Pair | None:
-    """How the latencies of sends are distributed, with median and 99th percentile."""
+    """The histogram of the latencies of sends, with median and 99th percentile."""
     bars = _bars(total["latency_histogram"])
     if not bars:
         return None
@@ -223,7 +224,7 @@ def latency_distribution(total: Row) -> Pair | None:
 
 
 def _exceeded(total: Row) -> list[tuple[float, float, float]]:
-    """(1 / (1 - q), latency in ms, share up to it) per bucket; q is the share below the bucket."""
+    """(1 / (1 - q), latency in ms, share up to it) per bucket; q: the share below the bucket."""
     latency, passed = total["latency_ms"], 0
     buckets = total["latency_histogram"]
     count = sum(number for _, number in buckets)
@@ -236,7 +237,7 @@ def _exceeded(total: Row) -> list[tuple[float, float, float]]:
 
 
 def quantile_ticks(most: float) -> list[tuple[float, str]]:
-    """(1 / (1 - q), its label) for the quantiles that people name, up to a number of sends."""
+    """(1 / (1 - q), label) of the customary quantiles, up to `most`, a number of sends."""
     ticks = [(1.0, "0"), (2.0, "50 %")]
     for nines in range(1, math.floor(math.log10(most) + 1e-9) + 1):
         share = 100 - 10.0 ** (2 - nines)
@@ -245,7 +246,7 @@ def quantile_ticks(most: float) -> list[tuple[float, str]]:
 
 
 def _apart(ticks: list[tuple[float, str]], width: float) -> list[tuple[float, str]]:
-    """Ticks of a logarithmic axis of some width, points, without those that run into another."""
+    """Ticks of a logarithmic axis without overlapping ones. width: of the axis, points."""
     scale = width / math.log10(ticks[-1][0])
     kept = [ticks[-1]]
     for at, text in reversed(ticks[:-1]):
@@ -256,7 +257,7 @@ def _apart(ticks: list[tuple[float, str]], width: float) -> list[tuple[float, st
 
 
 def latency_percentiles(total: Row) -> Pair | None:
-    """Which latency which share of sends did not exceed, as HdrHistogram draws it."""
+    """The latency that each share of sends did not exceed, drawn as HdrHistogram does."""
     steps = [step for step in _exceeded(total) if step[1] > 0]
     count, slowest = total["latency_ms"]["count"], total["latency_ms"]["max"]
     if not steps or count < 2:
@@ -289,15 +290,15 @@ def latency_percentiles(total: Row) -> Pair | None:
     return pair_of("percentiles", draw, caption)
 
 
-# A line over time is broken where nothing came for this long; sooner in short captures, where it is
-# this share of the time shown and much more than usual.
+# A line over time is broken after so long without traffic; in short captures after this share of
+# the time shown, if that is also much more than usual.
 BREAK_S: Final = 60.0
 BREAK_SHARE: Final = 0.05
 BREAK_TIMES: Final = 4
 
 
 def unbroken_lines(points: Sequence[Row], step_ms: float) -> list[slice]:
-    """Which points a line may connect: those between which no long time without traffic lies."""
+    """The runs of points that a line connects: no long time without traffic lies inside."""
     times = [datetime.fromisoformat(point["ts"]).timestamp() for point in points]
     pauses = [after - before for before, after in pairwise(times)]
     if not pauses:
@@ -309,7 +310,7 @@ def unbroken_lines(points: Sequence[Row], step_ms: float) -> list[slice]:
 
 
 def _seconds(points: Sequence[Row]) -> tuple[list[float], str]:
-    """Times of points since the first one, and the axis label that says since when."""
+    """Times of points since the first one, and the axis label with the first one's time."""
     times = [datetime.fromisoformat(point["ts"]) for point in points]
     since = [(time - times[0]).total_seconds() for time in times]
     seconds, unit = (1, "seconds") if since[-1] < 600 else (60, "minutes")
@@ -331,7 +332,7 @@ def over_time(total: Row) -> Pair | None:
     timed = [(x, point) for x, point in zip(across, points, strict=True) if point["p50_ms"]]
     lines = unbroken_lines([point for _, point in timed], series["step_ms"])
     width = _width(points, across, series["step_ms"])
-    # A point that stands alone would be a line without length; breaks count as points.
+    # A point between two breaks would be a line without length; breaks count as points.
     dotted = [
         at + breaks
         for breaks, line in enumerate(lines)
@@ -342,7 +343,7 @@ def over_time(total: Row) -> Pair | None:
     def draw(figure: Figure) -> Drawn:
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
         for name, colour in (("p50", FIRST), ("p99", BAD)):
-            # What is not a number breaks a line; one line for each piece would be an artist each.
+            # A NaN breaks a line; one line per run of points would be an artist each.
             drawn = [(x, point[f"{name}_ms"]) for x, point in timed]
             for line in reversed(lines[1:]):
                 drawn.insert(line.start, (math.nan, math.nan))
@@ -353,7 +354,7 @@ def over_time(total: Row) -> Pair | None:
             _duration_axis(upper, "y", 4)
             upper.legend(loc="upper right", ncols=2, borderaxespad=0, handlelength=1.2)
         upper.set_ylabel("latency")
-        # The edge keeps a bar visible that is narrower than a point.
+        # The edge keeps bars visible that are narrower than a point.
         bars = [(x - width / 2, x + width / 2, rate) for x, rate in zip(across, rates, strict=True)]
         _columns(lower, bars, SECOND, 0.6)
         lower.set_ylabel("messages/s")
@@ -368,7 +369,7 @@ def over_time(total: Row) -> Pair | None:
 
 
 def _width(points: Sequence[Row], across: Sequence[float], step_ms: float) -> float:
-    """How wide one step of a series is on its axis."""
+    """The width of one step of a series on its axis."""
     if len(points) < 2:
         return 1.0
     first, last = (datetime.fromisoformat(points[at]["ts"]) for at in (0, -1))
@@ -384,10 +385,10 @@ def _point_text(point: Row, rate: float) -> str:
 
 
 def permit_balance(balance: Row | None) -> Pair | None:
-    """The permits a consumer has left over time."""
+    """A consumer's remaining permits over time."""
     points = balance["points"] if balance else []
     if not balance or len(points) < 2:
-        return None  # one point is no course of time
+        return None  # one point makes no line
     across, label = _seconds(points)
 
     def draw(figure: Figure) -> Drawn:
@@ -399,7 +400,7 @@ def permit_balance(balance: Row | None) -> Pair | None:
         for line in unbroken_lines(points, balance["step_ms"]):
             axes.step(across[line], last[line], where="post", color=FIRST, linewidth=1.3)
             if line.start:
-                # Nothing was granted or delivered meanwhile: the balance stood, and nobody saw it.
+                # Nothing was granted or delivered meanwhile: the balance did not change.
                 axes.step(across[line.start - 1 : line.start + 1],
                           last[line.start - 1 : line.start + 1], where="post", color=FIRST,
                           linewidth=1, linestyle=(0, (1, 3)))  # fmt: skip
@@ -421,7 +422,7 @@ def permit_balance(balance: Row | None) -> Pair | None:
 
 
 def backlog(series: Row | None) -> Pair | None:
-    """What had not come to its subscriptions, and what had come and was not acknowledged."""
+    """Undelivered and unacknowledged entries of subscriptions over time."""
     points = series["points"] if series else []
     if not series or len(points) < 2:
         return None

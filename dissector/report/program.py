@@ -1,4 +1,4 @@
-"""What this program is, as a digest: what was made by another one is made again."""
+"""The program's digest: cached results of a program with another digest are computed again."""
 
 import hashlib
 import sys
@@ -11,14 +11,14 @@ from dissector.jit import program_digest
 from dissector.native.versions import version
 
 _PACKAGE_FOLDER: Final = Path(__file__).resolve().parent.parent
-_OF_PYTHON: Final = (".py", ".pyc")  # which `program_digest` is of
-# Of others, whose results are in a report.
+_OF_PYTHON: Final = (".py", ".pyc")  # files that `program_digest` covers
+# Packages whose results are in a report.
 _PACKAGES: Final = ("duckdb", "jinja2", "markupsafe", "matplotlib", "numpy", "pyarrow")
 
 
 @cache
 def program() -> str:
-    """A digest of all that this program consists of, and of the packages that count and draw."""
+    """A digest of all files of this program, and the versions of Python and `_PACKAGES`."""
     digest = hashlib.sha256(f"{sys.version}\n{program_digest()}\n".encode())
     for name in _PACKAGES:
         with suppress(ModuleNotFoundError):  # of which PackageNotFoundError is one

@@ -1,4 +1,4 @@
-"""From the parts of a report to its JSON, section by section."""
+"""Build a report's JSON from its merged tables, section by section."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -24,7 +24,7 @@ from dissector.report.sections import (
 
 REPORT_VERSION: Final = 1
 
-# In the order in which they stand in the report.
+# In the order of the report.
 SECTIONS: Final[dict[str, Section]] = {
     module.SECTION.name: module.SECTION
     for module in (
@@ -42,14 +42,14 @@ SECTIONS: Final[dict[str, Section]] = {
         slowest,
     )
 }
-# Those that verdicts of captures are made from.
+# Sections that decide the verdicts of captures.
 JUDGED: Final = {
     name: section.judged for name, section in SECTIONS.items() if section.judged is not None
 }
 
 
 def sources(merged: MergedTables) -> list[Row]:
-    """The files behind the report, in order of capture and place in it."""
+    """The report's capture files, by capture and position in it."""
     names = ("capture", "file_name", "file_index", "sha256", "format", "compressed", "file_bytes",
              "packets", "first_packet", "snaplen", "is_truncated")  # fmt: skip
     files = merged.rows("files")
@@ -63,10 +63,10 @@ def build(
 ) -> dict[str, Any]:
     """The report: {schema_version, sources, and per section its total and lists, verdicts}.
 
-    A report of all sections has their sentences, too: `about` in each.
+    A report of all sections also has their sentences: `about` in each.
 
     Args:
-        verdicts: the section of that name (`by_capture.verdict_section`), if it is wanted.
+        verdicts: the section of that name (`by_capture.verdict_section`), if wanted.
     """
     report: dict[str, Any] = {
         "schema_version": REPORT_VERSION,
@@ -76,7 +76,7 @@ def build(
     if verdicts is not None:
         report["verdicts"] = verdicts
     if any(name not in report for name in SECTIONS):
-        return report  # sentences speak of numbers of other sections, too
+        return report  # sentences need numbers of other sections
     for name, section in SECTIONS.items():
         report[name] = {"about": in_protocol_words(report, section.about(report)), **report[name]}
     return report

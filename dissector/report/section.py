@@ -1,7 +1,7 @@
-"""What a section is: its numbers, the sentences about them, and what decides its verdict.
+"""The type of a section: its numbers, the sentences about them, and the number of its verdict.
 
-The sentences are made from the numbers of the report itself: what they mean, of how many they
-speak, what was not judged and why. No number stands without them.
+The sentences are built from the report's numbers. They say what the numbers mean, how many cases
+they cover, what was not judged and why. Every section has sentences.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,16 +14,16 @@ from dissector.schemas.enums import DELIVERY_OUTCOMES, OUTCOMES
 
 
 def _count_or_nothing(count: int) -> str:
-    """Where a finding decided, none of what is counted may be there: a 0 beside it misleads."""
+    """Empty for 0: the verdict may come from a finding, and a 0 beside it would mislead."""
     return count_text(count) if count else ""
 
 
 class Judged(NamedTuple):
-    """How a section stands in the list of verdicts by capture.
+    """A section's column in the list of verdicts by capture.
 
     column: its heading on the page.
-    number: what decides, from the section's total.
-    text: that number in words, empty where it is not worth telling.
+    number: returns the deciding number of the section's total.
+    text: that number in words, may be empty.
     """
 
     column: str
@@ -34,10 +34,10 @@ class Judged(NamedTuple):
 class Section(NamedTuple):
     """A section of the report, one module of `sections` each.
 
-    build: its content, `total` and lists.
-    about: its sentences, from a report that has all sections.
-    reads: queries of the catalogue that it is made from.
-    judged: None where no verdict is made from it.
+    build: returns its content, `total` and lists.
+    about: returns its sentences, from a report with all sections.
+    reads: the queries of the catalogue that it needs.
+    judged: None if no verdict depends on it.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Section(NamedTuple):
     judged: Judged | None = None
 
 
-# Why something was not judged, by the names that stand in `not_judged` and `outcomes`.
+# Why something was not judged, by the keys of `not_judged` and `outcomes`.
 REASONS: Final = {
     **{outcome: OUTCOMES[outcome] for outcome in NOT_JUDGED},
     **{outcome: reason for outcome, reason in DELIVERY_OUTCOMES.items() if outcome != "acked"},
@@ -74,9 +74,9 @@ REASONS: Final = {
 
 
 def not_judged(report: Row, counts: Mapping[str, int | None]) -> str:
-    """The sentence about what was not judged; how many of what, and why.
+    """The sentence on what was not judged: counts and reasons.
 
-    What lies in bytes that were never captured is in no count: nobody knows how much it is.
+    No count includes frames in bytes that were never captured: their number is unknown.
     """
     reasons = []
     for name, count in sorted(counts.items(), key=lambda item: (-(item[1] or 0), item[0])):
@@ -97,7 +97,7 @@ def not_judged(report: Row, counts: Mapping[str, int | None]) -> str:
 
 
 def counted(value: int | None, one: str, several: str | None = None) -> str:
-    """A count with its noun; an unknown one says so."""
+    """A count with its noun; None: "an unknown number of"."""
     return (
         f"an unknown number of {several or one + 's'}"
         if value is None

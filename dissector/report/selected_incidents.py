@@ -1,4 +1,4 @@
-"""Which incidents of rules are in a part of a lake: rules judge the whole, whatever is selected."""
+"""Select rules' incidents that are in a part of a lake: rules always judge the whole lake."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,21 +13,21 @@ from dissector.report.partitions import Inputs, tables_of
 from dissector.schemas.small_tables import NUMBER, TEXT, small_table
 
 _SUBJECT = "subject_"
-Place = tuple[str, int]
+FrameKey = tuple[str, int]  # capture, frame_no
 
 
 def selected_incidents(
     tables: Mapping[str, pa.Table], read: Inputs, selection: Selection
 ) -> dict[str, pa.Table]:
-    """Tables by query, those of rules with the incidents that are selected.
+    """Tables by query; tables of rules are restricted to the selected incidents.
 
-    An incident is of a client if a frame that shows it is; one that no frame shows, if its subject
-    is, or names no client.
+    An incident belongs to a client if one of its frames does; an incident without frames, if its
+    subject is that client, or names none.
     """
     if selection.is_everything:
         return {**tables}
     rows = {name: table.to_pylist() for name, table in tables.items() if name.startswith(MAY_FAIL)}
-    shown = {place for each in rows.values() for row in each for place in _frames(row)}
+    shown = {frame for each in rows.values() for row in each for frame in _frames(row)}
     own = _of_clients(shown, read, selection) if selection.clients else shown
 
     def has(row: Mapping[str, Any]) -> bool:
@@ -36,8 +36,8 @@ def selected_incidents(
             for name, value in row.items() if name.startswith(_SUBJECT)
         }  # fmt: skip
         frames = [*_frames(row)]
-        is_seen = not frames or any(place in own for place in frames)
-        if frames:  # Behind a proxy the subject is the proxy's address.
+        is_seen = not frames or any(frame in own for frame in frames)
+        if frames:  # behind a proxy, the subject's address is the proxy's
             subject.pop("client_ip", None)
         return is_seen and selection.has(row.get("first_ns"), row.get("last_ns"), subject)
 
@@ -47,19 +47,19 @@ def selected_incidents(
     }
 
 
-def _frames(row: Mapping[str, Any]) -> Iterator[Place]:
-    """The frames that show an incident: capture and number."""
+def _frames(row: Mapping[str, Any]) -> Iterator[FrameKey]:
+    """The frames of an incident."""
     for name, value in row.items():
         if name.startswith(f"{FRAME}_") and value is not None:
             yield row["capture"], int(value)
 
 
-def _of_clients(places: set[Place], read: Inputs, selection: Selection) -> set[Place]:
-    """Those of some frames that are on connections of the selected clients."""
+def _of_clients(frames: set[FrameKey], read: Inputs, selection: Selection) -> set[FrameKey]:
+    """The given frames that are on connections of the selected clients."""
     with DuckdbEngine() as engine:
         what = Selection(clients=selection.clients)
         tables_of(read, read.captures, None, what).open(engine)
-        engine.register("shown", small_table(sorted(places), capture=TEXT, no=NUMBER))
+        engine.register("shown", small_table(sorted(frames), capture=TEXT, no=NUMBER))
         there = engine.table(
             "SELECT f.capture, f.frame_no FROM frames AS f JOIN shown AS s "
             "ON s.capture = f.capture AND s.no = f.frame_no"

@@ -1,7 +1,7 @@
-"""Compiled code of the page's template: kept in the folder of compiled code, for one program.
+"""Cache the compiled code of the page's template in the folder of compiled code.
 
-To compile the template takes longer than to fill it. What is kept is as trusted as machine code
-(`dissector.native.trust`); what is missing, damaged or of another program is compiled again.
+Compiling the template takes longer than filling it. The cached code is as trusted as machine code
+(`dissector.native.trust`); code that is missing, damaged or of another program is compiled again.
 """
 
 import hashlib
@@ -20,15 +20,15 @@ _FOLDER: Final = "pages"
 
 
 def kept_path(name: str) -> Path:
-    """Where the code of a template is kept."""
+    """The path of a template's cached code."""
     return cache_folder() / _FOLDER / f"{name}.code"
 
 
 def code_of(environment: Environment, source: str, name: str) -> CodeType:
-    """The code of a template, found or made.
+    """The code of a template, cached or compiled.
 
     Args:
-        source: its text. name: of what decides the code beside text and program, for its file.
+        source: its text. name: of the cache file; it differs for each environment of a template.
     """
     head, _, data = read_kept(kept_path(name)).partition(b"\n")
     if head == _head(name, data):
@@ -41,5 +41,5 @@ def code_of(environment: Environment, source: str, name: str) -> CodeType:
 
 
 def _head(name: str, data: bytes) -> bytes:
-    """A digest of code and of all that it was made from."""
+    """The digest of a cached code, its name and the program."""
     return hashlib.sha256(f"{program()} {name}\n".encode() + data).hexdigest().encode()

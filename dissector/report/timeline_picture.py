@@ -1,7 +1,7 @@
 """The picture of a timeline: inline SVG, drawn once for every width, of a bounded number of marks.
 
-Marks lie in an element that is stretched to the width that there is; texts are placed in percent of
-it and keep their size. A lane has its frames as bars on one line, higher where there are more. No
+Marks lie in an element that is stretched to the screen's width; texts are placed in percent of it
+and keep their size. A lane shows its frames as bars on one line, higher ones for more frames. No
 name from the wire is drawn: roles of frames are words of rules, all else are numbers.
 """
 
@@ -17,8 +17,8 @@ from dissector.report.timelines import Mark, Shown, Timeline
 
 
 class Series(NamedTuple):
-    """How a series is told and drawn. label: in the picture, where it is not `several`; ink: a
-    variable of the style sheet."""
+    """The words and the colour of a series. label: in the picture, if it differs from `several`;
+    ink: a variable of the style sheet."""
 
     lane: int
     one: str
@@ -42,25 +42,25 @@ SERIES: Final = {
     "open": Series(7, "connection opened", "connections opened", "good"),
     "end": Series(8, "connection ended", "connections ended", "bad"),
 }  # fmt: skip
-# Lanes that are there also where nothing is in them: that nothing came is what a reader looks for.
+# Lanes that are drawn even if empty: a reader searches for missing traffic.
 _ALWAYS: Final = ("send", "receipt", "delivery", "ack")
-_WIDTH: Final = 1000  # of what is stretched
+_WIDTH: Final = 1000  # of the stretched element, in its own units
 _HEAD: Final = 20  # px, for the letters of evidence
 _LANE: Final = 36
 _TALLEST: Final = 16
 _LEAST_TALL: Final = 5
-_LEAST_ODD: Final = 11  # of what should not be overlooked: the second series of a lane
+_LEAST_ODD: Final = 11  # of a lane's second series, which must not be overlooked
 _AXIS: Final = 22
 _STEPS: Final = (1, 2, 5)
-# What the text of the begin takes, of the width of any screen and of a narrow one.
+# The share of the width that the begin's text covers, on any screen and on a narrow one.
 _BEGIN: Final = 0.12
 _NARROW_BEGIN: Final = 0.34
-_TICKS: Final = 4  # at most, behind the first
-_NEAR: Final = 0.03  # of the width: letters so close to each other stand together
+_TICKS: Final = 4  # at most, after the begin
+_NEAR: Final = 0.03  # of the width: letters closer to each other are drawn as one text
 
 
 def _units(at_ns: int, timeline: Timeline) -> int:
-    """Where a time is, of `_WIDTH`."""
+    """The position of a time, from 0 to `_WIDTH`."""
     return round(_WIDTH * _part(at_ns, timeline))
 
 
@@ -73,7 +73,7 @@ def _percent(part: float) -> str:
 
 
 def lettered(timeline: Timeline) -> list[tuple[str, Shown]]:
-    """The frames of evidence, each with the letter that it has in the picture."""
+    """The frames of evidence, each with its letter in the picture."""
     return [(chr(ord("a") + place), each) for place, each in enumerate(timeline.shown)]
 
 
@@ -85,7 +85,7 @@ def _counts(marks: Sequence[Mark]) -> dict[str, int]:
 
 
 def _lanes(counts: dict[str, int]) -> list[int]:
-    """The lanes that are drawn, in order; those of one kind of traffic go together."""
+    """The lanes to draw, in order; lanes of one kind of traffic are adjacent."""
     lanes = {SERIES[name].lane for name in counts}
     if lanes & {SERIES[name].lane for name in _ALWAYS}:
         lanes |= {SERIES[name].lane for name in _ALWAYS[: 4 if "delivery" in counts else 2]}
@@ -107,7 +107,7 @@ def _bars(timeline: Timeline, name: str, base: int, most: int, least: int) -> st
 
 
 def _letters(timeline: Timeline, height: int) -> tuple[str, str]:
-    """The lines of evidence, and their letters; those too close to each other stand together."""
+    """The lines of evidence, and their letters; letters closer than `_NEAR` are one text."""
     lines, texts = "", ""
     groups: list[tuple[float, list[str]]] = []
     for letter, each in lettered(timeline):
@@ -130,7 +130,7 @@ def _letters(timeline: Timeline, height: int) -> tuple[str, str]:
 
 
 def ticks(span_ns: int) -> list[int]:
-    """Round times behind the begin of a span, ns, at most `_TICKS`; the begin itself is none."""
+    """Round times after the begin of a span, ns, at most `_TICKS`, without the begin."""
     size = 1
     while True:
         for step in _STEPS:
@@ -140,7 +140,7 @@ def ticks(span_ns: int) -> list[int]:
 
 
 def _axis(timeline: Timeline, height: int) -> str:
-    """The time at the left, and round times behind it."""
+    """The begin's time at the left, and round times after it."""
     span = timeline.last_ns - timeline.first_ns
     begin = (instant(timeline.first_ns) or "")[11:23]
     text = f'<text x="0" y="{height + 15}">{begin}</text>'
@@ -156,7 +156,7 @@ def _axis(timeline: Timeline, height: int) -> str:
 
 
 def told(timeline: Timeline) -> str:
-    """What is shown, in words: for who cannot see it."""
+    """The picture in words, for screen readers."""
     counts = _counts(timeline.marks)
     parts = [many(counts[name], each.one, each.several) for name, each in SERIES.items()
              if name in counts]  # fmt: skip
@@ -178,10 +178,10 @@ def _label(name: str, count: int) -> str:
 
 
 def picture(timeline: Timeline, title: str) -> Markup:
-    """A timeline as an element; nothing, where nothing happened.
+    """A timeline as an SVG element; empty if it has no marks.
 
     Args:
-        title: what it is of.
+        title: of its finding.
     """
     counts = _counts(timeline.marks)
     if not counts:
@@ -221,9 +221,8 @@ def picture(timeline: Timeline, title: str) -> Markup:
 
 
 def touched(timeline: Timeline) -> str:
-    """What the page's script says of the marks: where a lane's line is, and of each mark its lane,
-    begin and end (µs behind the begin of the time that is shown), frames, what they are called,
-    first and last of them."""
+    """The marks as JSON for the page's script: of each its lane, begin and end (µs after the begin
+    of the shown time), frames, index of its series, first and last frame number."""
     lanes = _lanes(_counts(timeline.marks))
     marks = [
         [

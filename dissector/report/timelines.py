@@ -1,9 +1,9 @@
-"""What happened around a finding: rows of the tables that its rule read, counted per moment.
+"""Timelines of findings: the traffic around an incident, counted per series and bin of time.
 
-A timeline shows the incident whose frames are a finding's evidence, and a little before and behind
-it: what is about the finding's topic and subscription; of what has no topic (connections, requests)
-and of findings without one what belongs to the connections of its evidence and of its client. Its
-time is cut into bins, so that it is of one size, however much there is.
+A timeline shows the incident that has a finding's evidence, and a short time before and after it.
+Its frames are those of the finding's topic and subscription. Frames without a topic (connections,
+requests), and all frames of a finding without one, are shown if they are on the connections of its
+evidence or its client. Bins bound the size of a timeline, whatever the traffic.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,9 +21,9 @@ from dissector.report.partitions import Inputs, tables_of
 from dissector.schemas.small_tables import NUMBER, TEXT, nested_table, small_table
 
 _READ: Final = ("exchanges", "deliveries", "permits", "acks", "frames", "connections")
-_AROUND: Final = 0.2  # of an incident's time, before and behind it
-_LEAST_NS: Final = 50_000_000  # before and behind a moment: what a round trip and a retry take
-# Evidence so many times as far away as the incident lasts would leave it no room.
+_AROUND: Final = 0.2  # of an incident's duration, shown before and after it
+_LEAST_NS: Final = 50_000_000  # shown before and after a moment: a round trip and a retry
+# Evidence farther away than so many durations of the incident is not shown, as it would shrink it.
 _FAR: Final = 3
 _SUBJECT: Final = ("topic", "subscription", "client_ip")
 _LINKS: Final = (
@@ -57,7 +57,7 @@ SCHEMA: Final = pa.schema(
 
 
 class Mark(NamedTuple):
-    """Frames of one series in one bin; of connections, how many. Times in ns since 1970."""
+    """The frames (or connections) of one series in one bin. Times in ns since 1970."""
 
     series: str
     frames: int
@@ -68,7 +68,7 @@ class Mark(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """A frame of evidence, and when it was complete, ns since 1970."""
+    """A frame of evidence. at_ns: when it was complete, ns since 1970."""
 
     role: str
     frame_no: int
@@ -77,12 +77,12 @@ class Shown(NamedTuple):
 
 
 class Timeline(NamedTuple):
-    """What happened around a finding.
+    """The timeline of a finding.
 
-    place: of the finding among those of its report, from 0.
-    first_ns, last_ns: the time that is shown.
-    incident_ns: when the incident began and ended.
-    shown: the finding's evidence, by time; it may lie outside of what is shown.
+    place: index of the finding in its report, from 0.
+    first_ns, last_ns: the shown time.
+    incident_ns: begin and end of the incident.
+    shown: the finding's evidence, by time; some may lie outside the shown time.
     """
 
     place: int
@@ -94,7 +94,7 @@ class Timeline(NamedTuple):
 
 
 def timelines(read: Inputs, findings: Sequence[Finding], work: Path) -> list[Timeline]:
-    """The timelines of findings that the page lists and that are of one capture.
+    """The timelines of the findings that the page lists, if they are of one capture.
 
     Raises:
         InputError: a file of the lake cannot be read.
@@ -122,7 +122,7 @@ def timelines(read: Inputs, findings: Sequence[Finding], work: Path) -> list[Tim
 
 
 def _evidence(db: DuckdbEngine, drawn: dict[int, Finding]) -> dict[int, tuple[Shown, ...]]:
-    """The evidence of findings, by time; what it belongs to is the table `shown` then."""
+    """The evidence of findings, by time; creates the table `shown` of its connections."""
     wanted = small_table(
         [(place, one.capture, each.frame_no)
          for place, one in drawn.items() for each in one.evidence],
@@ -147,7 +147,7 @@ def _evidence(db: DuckdbEngine, drawn: dict[int, Finding]) -> dict[int, tuple[Sh
 
 
 def _incident(one: Finding, shown: Iterable[Shown]) -> tuple[int, int]:
-    """The incident that the evidence is of; the longest, where there is none."""
+    """The incident with most of the evidence; of several, the longest."""
     times = [each.at_ns for each in shown]
 
     def rank(span: tuple[int, int]) -> tuple[int, int]:
@@ -157,13 +157,13 @@ def _incident(one: Finding, shown: Iterable[Shown]) -> tuple[int, int]:
 
 
 def _span(read: Inputs, one: Finding, shown: Sequence[Shown]) -> tuple[int, int]:
-    """The time that is shown: of the incident and its evidence, and what is around them."""
+    """The shown time: that of the incident and its evidence, and a margin."""
     first, last = _incident(one, shown)
     room = max(_FAR * (last - first), _LEAST_NS)
     near = [each.at_ns for each in shown if first - room <= each.at_ns <= last + room]
     begin, end = min(first, *near, last), max(last, *near, first)
     around = max(round(_AROUND * (end - begin)), _LEAST_NS)
-    # Nothing can be said of the time before and behind the capture.
+    # Nothing is known of the time before and after the capture.
     whole_first, whole_last = read.spans.get(one.capture, (0, 0))
     if whole_first <= begin and end <= whole_last:
         return max(begin - around, whole_first), min(end + around, whole_last)
@@ -190,7 +190,7 @@ def _text(value: Any) -> str | None:
 
 
 def table_of(drawn: Iterable[Timeline], findings: Sequence[Finding]) -> pa.Table:
-    """The marks of timelines as rows of a table; finding: its place, from 1."""
+    """The marks of timelines as rows of a table; `finding` counts from 1."""
     rows = [
         {"finding": one.place + 1, "id": findings[one.place].number,
          "capture": findings[one.place].capture, **mark._asdict()}

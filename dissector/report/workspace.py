@@ -1,4 +1,4 @@
-"""A folder for what a report is made from on its way, removed at its end, or by the next run."""
+"""The folder of a report's intermediate files, removed at its end or by the next run."""
 
 import errno
 import glob
@@ -22,19 +22,19 @@ _FULL: Final = re.compile("No space left on device|Disk quota exceeded")
 
 @contextmanager
 def workspace(output: Path, what: str = "") -> Iterator[Path]:
-    """A folder beside an output, on the disk that it is written to.
+    """A folder beside an output, on the same disk.
 
     Args:
-        what: is written, in words; the output by itself where none are given.
+        what: the written data in words, for errors; default: the output's path.
 
     Raises:
-        OutputError: it cannot be made, or a disk got full while it was in use.
+        OutputError: it cannot be created, or a disk filled up while it was in use.
     """
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         _remove_left(output)
         lock = None
-        while lock is None:  # another run may take it for one that was left
+        while lock is None:  # another run may have removed it as abandoned
             folder = output.parent.absolute() / f".{output.name}.work.{secrets.token_hex(6)}"
             folder.mkdir(mode=0o700)
             lock = hold(folder / _LOCK)
@@ -43,7 +43,7 @@ def workspace(output: Path, what: str = "") -> Iterator[Path]:
     try:
         yield folder
     except OutputError:
-        raise  # it says what could not be written
+        raise  # its text names the path
     except Exception as error:
         reason = full_disk(error)
         if reason is None:
@@ -59,10 +59,10 @@ def workspace(output: Path, what: str = "") -> Iterator[Path]:
 
 @contextmanager
 def temporary() -> Iterator[Path]:
-    """Such a folder where temporary files lie ($TMPDIR), for what is gone with the command.
+    """A `workspace` in the folder of temporary files ($TMPDIR).
 
     Raises:
-        OutputError: it cannot be made.
+        OutputError: it cannot be created.
     """
     base = Path(tempfile.gettempdir())
     what = f"temporary files in {base} ($TMPDIR)"
@@ -71,9 +71,9 @@ def temporary() -> Iterator[Path]:
 
 
 def full_disk(error: BaseException | None) -> str | None:
-    """What an error says about a full disk; None if it is of something else.
+    """The system's message if a full disk caused an error, else None.
 
-    Engines put what the system said into an error of their own, and theirs into a text.
+    Engines wrap the system's error in their own, or copy its message into theirs.
     """
     while error is not None:
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
@@ -85,12 +85,12 @@ def full_disk(error: BaseException | None) -> str | None:
 
 
 def _remove_left(output: Path) -> None:
-    """Remove workspaces of runs that were killed, but not what others put where all can write."""
+    """Remove workspaces of killed runs of this user: other users may write to the folder, too."""
     for folder in output.parent.glob(f".{glob.escape(output.name)}.work.*"):
         try:
             is_ours = folder.lstat().st_uid == os.geteuid()
         except FileNotFoundError:  # its run has ended meanwhile
             continue
-        # Whoever has just made one and has no lock yet sees it gone, and makes another.
+        # A run that has just created its folder without a lock yet notices, and creates another.
         if is_ours and not is_held(folder / _LOCK):
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,17 +1,17 @@
-"""Permits of consumers, as the protocol tells of them: one object per consumer, row by row.
+"""Permits of consumers, by the protocol's rules: one object per consumer, row by row.
 
-A consumer has permits from its first FLOW above zero on: the broker takes off what it delivers, and
-both sides forget all of it at a reset (the consumer is closed, or seeks). What happens between two
-rows happens under the balance that the earlier one left; while that is not known, nothing does.
+A consumer has permits from its first FLOW above zero on: deliveries subtract from the balance, and
+both sides clear it at a reset (the consumer is closed, or seeks). Time between two rows counts
+under the earlier row's balance; while that is unknown, it does not count.
 
 - *exhausted*: time with a balance of 0 or less.
 - *stall*: such a time that is long, and that a grant which lifts the balance above 0 ends. If
   messages had waited, one follows that grant soon: it is *confirmed*. One that nothing ended is
   open.
-- *quiet*: a long time with permits left and no delivery. Passively it cannot be told why.
+- *quiet*: a long time with permits left and no delivery. A passive observer cannot know why.
 
-Times are µs. A row that is older than the one before it takes no time. To this are held the queries
-over a lake (`dissector/queries/permits.sql`), and the tap's, which see a window at a time.
+Times are µs. A row that is older than the one before it adds no time. Tests compare this with the
+queries over a lake (`dissector/queries/permits.sql`), and the tap's, which see a window at a time.
 """
 
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 @dataclass
 class Stall:
-    """A time without permits. end_us, confirmed: None while nothing ended or judged it."""
+    """A time without permits. end_us: None if open; confirmed: None if not judged."""
 
     start_frame_no: int | None
     start_us: int
@@ -33,7 +33,7 @@ class Stall:
 
 @dataclass
 class Balance:
-    """What the rows of `permits` of one consumer, in order, and the end of its time come to."""
+    """The balance of one consumer, from its rows of `permits` in order and the end of its time."""
 
     rows: list[Row]
     end_us: int | None
@@ -50,7 +50,7 @@ class Balance:
         self._find_quiets()
 
     def _balances(self) -> list[int | None]:
-        """The balance behind each row; None where none is known, or the consumer has no permits."""
+        """The balance after each row; None if unknown, or the consumer has no permits."""
         balances: list[int | None] = []
         has_permits = False
         for row in self.rows:
@@ -86,7 +86,7 @@ class Balance:
             place = behind
 
     def _is_followed(self, grant: int) -> int:
-        """1 if, behind this grant and before permits are out again, a delivery comes soon."""
+        """1 if a delivery follows this grant soon, before permits run out again; else 0."""
         for place in range(grant + 1, len(self.rows)):
             row = self.rows[place]
             if row["event"] == "delivery":
@@ -114,7 +114,7 @@ class Balance:
         return balance is not None and balance <= 0
 
     def _spans(self) -> list[tuple[int, int]]:
-        """Balance and duration of what follows each row, where the balance is known."""
+        """Balance and duration of the time after each row, if the balance is known."""
         times = [row["ts"] for row in self.rows] + [self.closed_us]
         return [
             (balance, max(0, times[place + 1] - times[place]))
@@ -161,5 +161,5 @@ class Balance:
 
 
 def _moved(rows: list[Row], event: str) -> int:
-    """Permits that rows of this kind granted, or that deliveries took."""
+    """Permits granted by rows of this kind, or spent by deliveries."""
     return sum(abs(row["delta"] or 0) for row in rows if row["event"] == event)

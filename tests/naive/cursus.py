@@ -1,7 +1,7 @@
 """Cursus frames read the plain way: whole streams, `struct`, one frame after the other, no kernels.
 
-What a command or an answer says is read only as far as tests compare it. Answers are paired with
-requests by counting, without looking at times.
+Only those fields of commands and answers are parsed that tests compare. Answers are paired with
+requests by counting, without times.
 """
 
 import gzip
@@ -161,7 +161,7 @@ def _word(line: bytes) -> str:
 
 
 def client_frame(body: bytes) -> NaiveFrame:
-    """What a client's frame is."""
+    """Parse a client's frame."""
     if not body:
         return NaiveFrame("KEEPALIVE", body)
     if body[:2] != b"\xba\x7c" and _word(body) not in VERBS and body[:1] != b"\0":
@@ -182,7 +182,7 @@ def client_frame(body: bytes) -> NaiveFrame:
 
 
 def broker_frame(body: bytes) -> NaiveFrame:
-    """What a broker's frame is."""
+    """Parse a broker's frame."""
     if not body:
         return NaiveFrame("KEEPALIVE", body)
     if body[:2] == b"\xba\x7c":
@@ -218,7 +218,7 @@ def _whole(connection: NaiveConnection, side: int) -> bytes:
 
 
 def talks_of(path: str, ports: frozenset[int] = frozenset((9000,))) -> list[NaiveTalk]:
-    """The conversations of a capture without losses, as far as they are Cursus'."""
+    """The Cursus conversations of a capture without losses."""
     seen = []
     for each in segments(path):
         ends = ((each.source, each.source_port), (each.destination, each.destination_port))
@@ -248,7 +248,7 @@ def talks_of(path: str, ports: frozenset[int] = frozenset((9000,))) -> list[Naiv
 
 
 class Pair(NamedTuple):
-    """A request and what answers it, None without an answer."""
+    """A request and its answer, None without one."""
 
     request: NaiveFrame
     answer: NaiveFrame | None

@@ -1,8 +1,8 @@
-"""Which frames a damaged capture still holds, worked out from the undamaged one: slow and plain.
+"""The frames that a damaged capture still has, derived from the undamaged one: slow and plain.
 
-The undamaged capture tells every stream and, frame behind frame, where its frames lie. Of the
-damaged one only the sequence numbers of its packets are looked at: a frame is there if each of its
-bytes is in some packet. Nothing is recognised, searched or put in order.
+The undamaged capture gives every stream and, frame by frame, the positions of its frames. Of the
+damaged one only the packets' sequence numbers are read: a frame is present if each of its bytes is
+in some packet. No protocol detection, search or reordering is needed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,10 +32,10 @@ class Stream:
 
 
 class Verdict(NamedTuple):
-    """What a dissection of a damaged capture gave, held against what was there.
+    """A dissection of a damaged capture, compared with the frames present in it.
 
-    there: frames whose bytes were all there; missed: those of them that did not come out whole;
-    invented: whole frames that came out and are none of the undamaged streams.
+    there: frames whose bytes were all present; missed: present frames that were not decoded whole;
+    invented: whole decoded frames that the undamaged streams lack.
     """
 
     there: int
@@ -44,7 +44,7 @@ class Verdict(NamedTuple):
 
 
 def flow_of(segment: NaiveSegment) -> Flow:
-    """Where a packet comes from and goes to."""
+    """The sender and receiver of a packet."""
     return (segment.source, segment.source_port, segment.destination, segment.destination_port)
 
 
@@ -107,7 +107,7 @@ def headed(stream: Stream, mask: bytearray, header_bytes: int = 4) -> set[Span]:
 def placed(
     streams: Mapping[Flow, Stream], tables: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> list[tuple[Flow, Span, Mapping[str, Any]]]:
-    """Rows of frames with their places in the undamaged streams."""
+    """Rows of frames with their positions in the undamaged streams."""
     frames_placed = []
     connections = {row["connection_id"]: row for row in tables["connections"]}
     for row in tables.get("frames", ()):
@@ -139,7 +139,7 @@ def judge(
     damaged: Iterable[NaiveSegment],
     tables: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> Verdict:
-    """Hold the rows of a damaged capture against the undamaged streams."""
+    """Compare the rows of a damaged capture with the undamaged streams."""
     masks = surviving(streams, damaged)
     there = {(flow, span) for flow in streams for span in whole(streams[flow], masks[flow])}
     rows = [each for each in placed(streams, tables) if each[2]["status"] == "complete"]

@@ -1,7 +1,7 @@
-"""Streams put together offline, byte by byte in dictionaries: slow, plain, obviously right.
+"""Streams reassembled offline, byte by byte in dictionaries: slow, plain, obviously right.
 
-Knows the whole capture at once, so it never decides when to give a hole up: what no packet brought
-is missing. Equal to the real thing wherever nothing arrives later than the reorder window.
+It knows the whole capture at once, so it never has to decide when to give up a gap: a byte that is
+in no packet is missing. The result equals the reassembly's if no packet exceeds the reorder window.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ class Seen(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A run of a stream. kind: data, lost or cut; length: bytes; data: what they are."""
+    """A range of a stream. kind: data, lost or cut; length: bytes; data: their values."""
 
     kind: str
     start: int
@@ -75,7 +75,7 @@ class NaiveSide:
 
 
 def _kind(value: int | None) -> str:
-    """What is known of a byte by its value."""
+    """The kind of a byte, by its value."""
     return "cut" if value is None else "lost" if value < 0 else "data"
 
 
@@ -153,7 +153,7 @@ def _take(connection: NaiveConnection, packet: Seen, overlap: str) -> None:
 
 
 def _begin(endpoint_index: NaiveSide, origin: int) -> None:
-    """Offset 0 became known; what was counted from another place moves."""
+    """Set offset 0; offsets counted from another origin are corrected."""
     if endpoint_index.has_syn:
         return
     if endpoint_index.origin is not None:

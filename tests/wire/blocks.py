@@ -11,7 +11,7 @@ Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
 
 
 def block_of(frames: Sequence[bytes], sources_used: int = 4) -> tuple[FrameColumns, Sources]:
-    """Frame columns with complete frames, spread over the four sources in turn."""
+    """Frame columns of complete frames, which lie in the four sources in rotation."""
     _, columns = new_frame_columns(len(frames))
     parts: list[bytearray] = [bytearray(b"\xff\x00\x08"[: n % 4]) for n in range(4)]
     for row, frame in enumerate(frames):
@@ -32,6 +32,6 @@ def block_of(frames: Sequence[bytes], sources_used: int = 4) -> tuple[FrameColum
 
 
 def cut(columns: FrameColumns, row: int, data_bytes: int, status: int) -> None:
-    """Make a frame one of which only the first bytes are there."""
+    """Cut a frame to its first bytes."""
     columns.data_bytes[row] = data_bytes
     columns.status[row] = status

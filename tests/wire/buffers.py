@@ -1,4 +1,4 @@
-"""Buffers of directions whose frames are not known, filled by hand."""
+"""Buffers of directions with unknown frame starts, filled by hand."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,18 +49,18 @@ class Held:
 
     @property
     def buffer(self) -> int:
-        """Its row."""
+        """The row of the buffer."""
         return int(self.state.directions.buffer[self.direction_index])
 
     def context(self) -> Any:
-        """What kernels work on: one range, the last of the script."""
+        """The kernels' context: one range, the last of the script."""
         data = np.frombuffer(bytes(self.script.data) or b"\0", np.uint8).copy()
         last = Ranges(rows=self.script.rows[-1:]).columns()
         sources = (data, data[:0], data[:0], self.state.arena)
         return PassContext(self.state, last, sources, self.out, self.calls, ABSENT)
 
     def add(self, *parts: bytes | int) -> "Held":
-        """Packets, and holes as their lengths."""
+        """Append packets (bytes) and gaps (their lengths)."""
         side = self.direction_index & 1
         for part in parts:
             self.state = grown_pools(self.state)
@@ -74,11 +74,11 @@ class Held:
         return self
 
     def drop(self, count: int) -> None:
-        """Forget the first bytes."""
+        """Discard the first bytes."""
         drop_bytes(self.context(), self.direction_index, count)
 
     def search_view(self) -> SearchView:
-        """As a search sees it."""
+        """The buffer as a search reads it."""
         plain = getattr(
             search_view, "py_func", search_view
         )  # no kernel that Python calls gives arrays
@@ -86,20 +86,20 @@ class Held:
         return view
 
     def cell(self, number: int) -> int:
-        """A cell of its search."""
+        """A cell of the buffer's search state."""
         return int(self.search_view().search[number])
 
     def rule(self, is_final: int = 0, is_open: int = 0, skipped: int = 0) -> Rule:
-        """How its frames are judged."""
+        """The rule by which the buffer's frames are judged."""
         return Rule(self.calls.check, self.calls.prove, 0, 2, 1 << 20, is_final, is_open, skipped)
 
     @property
     def data(self) -> bytes:
-        """Its bytes."""
+        """The buffer's bytes."""
         return self.search_view().data.tobytes()
 
     def rows(self, *names: str) -> list[tuple[int, ...]]:
-        """Fields of its ranges, in order."""
+        """Fields of the buffer's ranges, in order."""
         ranges: BufferedRanges = self.state.pool.ranges
         row, rows = int(self.state.pool.buffers.first[self.buffer]), []
         for _ in range(int(self.state.pool.buffers.ranges[self.buffer])):

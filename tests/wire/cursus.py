@@ -49,12 +49,12 @@ class Record(NamedTuple):
 
 
 def frame(body: bytes) -> bytes:
-    """A body with its length in front."""
+    """A body after its length."""
     return struct.pack(">I", len(body)) + body
 
 
 def short(text: bytes) -> bytes:
-    """A text with its length in two bytes."""
+    """A text after its length in two bytes."""
     return struct.pack(">H", len(text)) + text
 
 
@@ -108,7 +108,7 @@ def batch(records: list[Record], **options: Any) -> bytes:
 
 
 def records(count: int, first: int = 1, offset: int | None = None, **fields: Any) -> list[Record]:
-    """Records with rising sequence numbers; offset: of the first, where a broker sends them."""
+    """Records with rising sequence numbers; offset: of the first, if a broker sends them."""
     return [
         Record(first + at, offset=0 if offset is None else offset + at, **fields)
         for at in range(count)

@@ -24,7 +24,7 @@ def fragments(
     fragments = []
     for start, end in itertools.pairwise(edges):
         is_last = end == len(payload)
-        # All but the last end on a multiple of 8 and say that more follows.
+        # All but the last end on a multiple of 8 and have the flag "more fragments".
         stop = end if is_last else min((len(payload) - 1) // 8 * 8, end + overlap)
         fragments.append(one(packet, start, payload[start:stop], not is_last, identification))
     return fragments

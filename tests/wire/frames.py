@@ -1,6 +1,6 @@
-"""Builds blocks of frame columns from plain dicts, for tests of what reads frames.
+"""Builds blocks of frame columns from plain dicts, for tests of the readers of frames.
 
-A row is a dict of column names of FrameColumns; what it does not name is null. Texts are given as
+A row is a dict of column names of FrameColumns; other columns are null. Texts are given as
 str (`topic="persistent://a/b/c"`): name columns get a code of the block's names, span columns
 (`error_text=`, `chunk_uuid=`, …) become bytes of source 0. `ids=[{...}]` are the
 message ids of an ACK or REDELIVER (`ack_set=[...]` inside), `ack_set=[...]` the words of a MESSAGE.
@@ -56,7 +56,7 @@ class FrameBlock(NamedTuple):
 
 
 class FrameMaker:
-    """Makes blocks whose names and counters go on from block to block."""
+    """Builds blocks whose names and counters continue from block to block."""
 
     def __init__(self, protocol: int = 0, start_ns: int = 1_000_000_000) -> None:
         self.protocol = protocol

@@ -1,4 +1,4 @@
-"""Frames into rows of messages, as the facts do it: for tests of what reads entries."""
+"""Decodes frames to rows of messages, as protocol decoders do: for tests of reading entries."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +26,7 @@ class Opened:
         self.frame_no = 0
 
     def add(self, frames: Sequence[bytes], **columns: Any) -> "Opened":
-        """Take frames; columns: what to set in the frame columns before entries are opened."""
+        """Decode frames. columns: values to set in the frame columns before entries are opened."""
         if not frames:
             return self
         block, sources = block_of(frames)
@@ -44,22 +44,22 @@ class Opened:
         return self
 
     def finish(self) -> "Opened":
-        """The capture is over."""
+        """End the capture."""
         assert not self.entries.finish(self.notice_log)
         return self
 
     def notices(self) -> list[tuple[str, int]]:
-        """Code and frame of all notices so far, which are forgotten."""
+        """Return and discard all notices so far: code and frame."""
         return [(each.code, each.frame_no) for each in self.drained()]
 
     def drained(self) -> list[Notice]:
-        """All notices so far, which are forgotten."""
+        """Return and discard all notices so far."""
         notices, self.notice_log = self.notice_log.rows(), NoticeLog()
         return notices
 
 
 def without_nulls(row: dict[str, Any]) -> dict[str, Any]:
-    """The columns of a message that its frame decides, nulls left out."""
+    """The non-null columns of a message that depend on its frame alone."""
     values = {name: value for name, value in row.items() if value is not None}
     for name in ("connection_id", "direction", "ts"):
         del values[name]

@@ -1,6 +1,6 @@
-"""Captured TCP packets with other sequence numbers: what half-open hosts and rewriting boxes show.
+"""Captured TCP packets with other sequence numbers, as of half-open hosts and rewriting boxes.
 
-Packets are Ethernet and IPv4; checksums are made right again.
+Packets are Ethernet and IPv4; checksums are computed again.
 """
 
 import struct
@@ -73,8 +73,8 @@ def identified(data: bytes, ip_id: int) -> bytes:
 
 
 class HalfOpen(NamedTuple):
-    """What comes before the handshake that counts. by: how far the broker's number is from its
-    true one; kind: `challenge` (an ACK of an older connection), `answer` (a SYN-ACK of another
+    """A failed handshake before the successful one. by: the broker's sequence number less its true
+    one; kind: `challenge` (an ACK of an older connection), `answer` (a SYN-ACK of another
     number), `data` (payload of an older connection); acked: what a challenge acknowledges, from
     the client's true number; resets: the client answers with RST."""
 
@@ -85,7 +85,7 @@ class HalfOpen(NamedTuple):
 
 
 def with_attempt(capture: bytes, before: HalfOpen) -> bytes:
-    """The capture, its first handshake led by one that came to nothing."""
+    """The capture with a failed handshake before its first one."""
     packets = packets_of(capture)
     syn, answer = packets[0], packets[1]
     isn, _, flags = numbers_of(syn.data)

@@ -1,7 +1,7 @@
 """Bytes of packets, layer by layer: link headers, IP and TCP with right lengths and checksums.
 
-Every function returns bytes; a layer takes the bytes it carries. `segment` is the short way to a
-whole Ethernet packet.
+Every function returns the bytes of a layer around its payload. `segment` returns a whole Ethernet
+packet.
 """
 
 import ipaddress

@@ -1,4 +1,4 @@
-"""Pulsar frames out of sample captures, read the simple way with dpkt: no loss, no wrap."""
+"""Pulsar frames of sample captures, read simply with dpkt: without loss or sequence wrap."""
 
 import gzip
 import io
@@ -28,7 +28,7 @@ def _segments(path: Path) -> dict[tuple, tuple[int, dict[int, bytes]]]:
 
 
 def pulsar_frames(path: Path) -> list[list[bytes]]:
-    """The frames of each direction up to its first hole; directions that are not Pulsar are out."""
+    """The frames of each direction up to its first gap, without directions of other protocols."""
     out = []
     for first, segments in _segments(path).values():
         stream = bytearray()

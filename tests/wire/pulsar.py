@@ -70,7 +70,7 @@ def simple(command_bytes: bytes) -> bytes:
 
 
 def checked_half(metadata: bytes, payload: bytes) -> bytes:
-    """What the checksum covers: metadata with its size, and payload."""
+    """The bytes that the checksum covers: metadata with its size, and payload."""
     return struct.pack(">I", len(metadata)) + metadata + payload
 
 

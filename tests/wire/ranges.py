@@ -1,4 +1,4 @@
-"""Ranges of streams as the reassembly hands them on, built by hand."""
+"""Ranges of streams as the reassembly emits them, built by hand."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -60,7 +60,7 @@ class Ranges:
         )
 
     def open(self, connection: int = 0, from_syn: bool = True) -> "Ranges":
-        """A connection appears."""
+        """Open a connection."""
         self.packet += 1
         self.opener[connection] = 0 if from_syn else -1
         return self
@@ -68,28 +68,28 @@ class Ranges:
     def send(
         self, data: bytes, endpoint_index: int = 0, connection: int = 0, flags: int = WHOLE
     ) -> "Ranges":
-        """Bytes of one packet."""
+        """Append the bytes of one packet."""
         self._add(connection, endpoint_index, RangeKind.DATA, len(data), flags=flags)
         self.data += data
         return self
 
     def lose(self, count: int, endpoint_index: int = 0, connection: int = 0) -> "Ranges":
-        """Bytes that were never captured."""
+        """Append a gap of bytes that were never captured."""
         self._add(connection, endpoint_index, RangeKind.GAP_LOST, count)
         return self
 
     def cut(self, count: int, endpoint_index: int = 0, connection: int = 0) -> "Ranges":
-        """Bytes that the snap length cut off."""
+        """Append a gap of bytes that the snap length cut off."""
         self._add(connection, endpoint_index, RangeKind.GAP_CUT, count)
         return self
 
     def fin(self, endpoint_index: int = 0, connection: int = 0) -> "Ranges":
-        """One side is done."""
+        """End one direction by a FIN."""
         self._add(connection, endpoint_index, RangeKind.FIN, 0)
         return self
 
     def close(self, connection: int = 0, cause: int = ENDED_CAPTURE_END) -> "Ranges":
-        """The connection is over."""
+        """Close the connection."""
         self._add(connection, 0, RangeKind.CLOSE, 0, cause=cause)
         return self
 
@@ -101,7 +101,7 @@ class Ranges:
 
 @dataclass
 class Collected:
-    """What a framing gave: one dict per row, with the frame's bytes under `data`."""
+    """The output of a framing: one dict per row, with the frame's bytes under `data`."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
 
@@ -149,7 +149,7 @@ def framed(
 
 
 def connection_in(framing: Framing, connection: int = 0) -> int:
-    """Where a framing keeps a connection, -1 nowhere."""
+    """The row of a connection in a framing; -1: none."""
     connection_indexes = np.empty(1, np.int64)
     find_connections(framing.state, np.array([connection]), connection_indexes)
     return int(connection_indexes[0])

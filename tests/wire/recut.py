@@ -1,7 +1,7 @@
-"""A capture written again with its TCP segments cut elsewhere: the same bytes at the same times.
+"""Rewrites a capture with its TCP segments cut elsewhere: the same bytes at the same times.
 
-Pieces of a segment follow one another at once, with the time of the packet that carried them and
-its acknowledgement, so that the order of both directions stays as it was.
+The parts of a segment are adjacent packets with the time and acknowledgement of the original one,
+so that the order of both directions does not change.
 """
 
 import random
@@ -23,7 +23,7 @@ Way = tuple[bytes, bytes]
 
 
 class Segment(NamedTuple):
-    """A TCP segment with data. way: who sends to whom; at: its first byte's place in the stream."""
+    """A TCP segment with data. way: sender and receiver; at: stream offset of its first byte."""
 
     way: Way
     at: int
@@ -34,7 +34,7 @@ Places = Callable[[Segment], Collection[int]]
 
 
 class Packet(NamedTuple):
-    """Where the headers of a captured packet stand in its bytes."""
+    """The offsets of the headers in a captured packet."""
 
     ip: int
     tcp: int
@@ -71,9 +71,9 @@ def _sums(packet: bytes | bytearray, at: Packet, end: int) -> tuple[int, int]:
 
 
 def _piece(data: bytes, at: Packet, start: int, stop: int) -> bytes:
-    """A packet with a part of its payload alone; its checksum is as right as the whole one's.
+    """A packet with a part of its payload alone; its checksum is right if the whole one's is.
 
-    Where the whole packet's was left to the card, it is 0, which nobody judges.
+    If the network card was to compute the whole one's, it is 0, which is not judged.
     """
     size = at.end - at.payload
     head = bytearray(data[: at.payload])
@@ -94,7 +94,7 @@ def _piece(data: bytes, at: Packet, start: int, stop: int) -> bytes:
 
 
 class Streams:
-    """Where segments stand in their streams: 0 is the byte behind the SYN, or the first seen."""
+    """The stream offsets of segments: 0 is the byte after the SYN, or the first one seen."""
 
     def __init__(self) -> None:
         self._first: dict[Way, int] = {}

@@ -20,7 +20,7 @@ _ENDING = np.uint64((1 << 20) - 1)
 
 
 class Planted(NamedTuple):
-    """A text and what must not be seen of it."""
+    """A text, and its part that must be hidden."""
 
     text: str
     secret: str
@@ -104,13 +104,13 @@ class Garden:
         return self.planted[-1].text
 
     def secret_text(self) -> str:
-        """The same, as it stands in a text of JSON."""
+        """The same, escaped for a JSON string."""
         planted = self.chance.choice(KINDS)(self.chance)
         self.planted.append(planted)
         return json.dumps(planted.text)[1:-1]
 
     def secret(self) -> str:
-        """A secret without anything around it, for fields that are secret by what they are."""
+        """A secret alone, for fields that are always secret."""
         self.planted.append(Planted("", _letters(self.chance, 20)))
         return self.planted[-1].secret
 

@@ -1,6 +1,6 @@
-"""TCP packets as a tap sees them, straight into the streams, and all that comes out of them.
+"""TCP packets as a tap sees them, reassembled directly, and the emitted ranges and rows.
 
-Every run checks what holds for any input: pieces of a stream follow on each other, sums agree, each
+Every run checks invariants of any input: ranges of a stream are contiguous, sums agree, each
 connection opens and closes once.
 """
 
@@ -56,7 +56,7 @@ class Packet(NamedTuple):
 
 
 class StreamRange(NamedTuple):
-    """A run of a stream. kind: data, lost or cut; length: bytes; data: what they are."""
+    """A range of a stream. kind: data, lost or cut; length: bytes; data: their values."""
 
     kind: str
     start: int
@@ -69,9 +69,9 @@ _KINDS = {RangeKind.DATA: "data", RangeKind.GAP_LOST: "lost", RangeKind.GAP_CUT:
 
 @dataclass
 class Released:
-    """What came out: rows of ranges and notices as dicts, rows of connections by id.
+    """The output: rows of ranges and notices as dicts, rows of connections by id.
 
-    held: the most bytes that waited after any block.
+    held: the most buffered bytes after any block.
     """
 
     ranges: list[dict[str, Any]] = field(default_factory=list)
@@ -100,7 +100,7 @@ class Released:
         return joined
 
     def data(self, connection: int = 0, endpoint_index: int = 0) -> bytes:
-        """The bytes of a side that came out, gaps left out."""
+        """The emitted bytes of a side, without gaps."""
         return b"".join(each.data for each in self.stream_ranges(connection, endpoint_index))
 
     def direction(self, connection: int = 0, endpoint_index: int = 0) -> dict[str, int]:
@@ -108,7 +108,7 @@ class Released:
         return self.connections[connection]["sides"][endpoint_index]  # type: ignore[no-any-return]
 
     def counted(self, connection: int = 0, endpoint_index: int = 0) -> dict[str, int]:
-        """Those counters of a side that tell what was odd about packets, where not 0."""
+        """The counters of a side for anomalous packets, if not 0."""
         names = ("retransmitted", "duplicate", "out_of_order", "keepalive", "late", "stray")
         values = self.direction(connection, endpoint_index)
         return {name: values[f"{name}_packets"] for name in names if values[f"{name}_packets"]}
@@ -118,7 +118,7 @@ class Released:
         return [row["code"] for row in self.notices]
 
     def times(self, kind: int, endpoint_index: int = 0, connection: int = 0) -> list[int]:
-        """Numbers of the packets that let ranges of a kind out."""
+        """Numbers of the packets at which ranges of a kind were emitted."""
         return [
             row["release_packet"]
             for row in self.ranges
@@ -199,7 +199,7 @@ def streamed(
 
     Args:
         cuts: rows at which the input is cut into calls.
-        is_finished: the capture ends behind them.
+        is_finished: the capture ends after them.
     """
     streams = Streams(options)
     released = Released()
@@ -208,7 +208,7 @@ def streamed(
     for start, end in itertools.pairwise(edges):
         segments = SegmentColumns.new(end - start)
         segments.matrix[:, : end - start] = all_segments.matrix[:, start:end]
-        # A buffer of the call's own, overwritten afterwards: nothing may point into it any more.
+        # Each call has its own buffer, overwritten afterwards: nothing may point into it any more.
         buffers = PacketBuffers(all_buffers.block.copy(), all_buffers.assembled)
         for ranges, rows in streams.advance(segments, end - start, buffers):
             _collect(released, streams, ranges, rows, buffers)
@@ -267,7 +267,7 @@ def _collect_connections(released: Released, streams: Streams) -> None:
 
 
 def check(streams: Released, packets: Sequence[Packet]) -> None:
-    """What holds for any finished run."""
+    """Assert the invariants of a finished run."""
     by_connection: dict[int, list[dict[str, Any]]] = {}
     for row in streams.ranges:
         by_connection.setdefault(row["connection"], []).append(row)
@@ -308,7 +308,7 @@ def _check_side(rows: list[dict[str, Any]], values: dict[str, int]) -> None:
     )
     assert (values["gaps"], values["gap_bytes"]) == (len(gaps), sums[RangeKind.GAP_LOST])
     assert values["snaplen_cut_bytes"] == sums[RangeKind.GAP_CUT]
-    # Every byte of payload left in its stream, or was dropped, or had left before.
+    # Every byte of payload was emitted in its stream, or dropped, or emitted before.
     assert values["dropped_bytes"] >= values["late_bytes"]
     again = ("retransmitted", "duplicate", "out_of_order", "keepalive")
     if not any(values[f"{name}_packets"] for name in again):

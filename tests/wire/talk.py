@@ -1,8 +1,8 @@
-"""Conversations of Pulsar clients and brokers, written as scripts, and the rows that come of them.
+"""Conversations of Pulsar clients and brokers, written as scripts, and their rows.
 
 A `Talk` collects frames in order; `rows()` sends them through the three passes over frames that
 follow one another (registry, exchanges, consumption) and gives plain dictionaries, table by table.
-Every frame comes one millisecond after the one before, unless it says `last_ts_ns` itself.
+Every frame is one millisecond after the one before, unless its `last_ts_ns` is given.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,7 +32,7 @@ COMPLETE_GAP = 1  # a gap that may hide frames
 
 
 class Talk:
-    """A script. Requests are told apart by rising ids; methods return what the next line needs."""
+    """A script. Request ids rise; methods return the values that further calls need."""
 
     def __init__(self) -> None:
         self.script: list[Row] = []
@@ -40,7 +40,7 @@ class Talk:
 
     @property
     def frame_no(self) -> int:
-        """The number of the frame said last."""
+        """The number of the last frame."""
         return sum(row["command"] >= 0 for row in self.script)
 
     def client(self, command: int, connection: int = 0, **fields: Any) -> int:
@@ -141,14 +141,14 @@ class Talk:
         return at
 
     def hang_up(self, connection: int = 0) -> None:
-        """The connection is over."""
+        """Close the connection."""
         self._say(FrameEvent.CLOSE, TO_BROKER, connection, {"status": ENDED_FIN})
 
     def gap(
         self, direction: int, size: int = 100, connection: int = 0, offset: int = 0,
         missing: int = COMPLETE_GAP,
     ) -> None:  # fmt: skip
-        """Bytes of a direction are missing; missing: 0 if they are of one frame that is known."""
+        """Add a gap to a direction. missing: 0 if it lies inside one known frame."""
         fields = {"frame_bytes": size, "stream_offset": offset, "frames_missing": missing}
         self._say(FrameEvent.GAP, direction, connection, fields)
 

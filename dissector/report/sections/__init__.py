@@ -1,1 +1,1 @@
-"""The sections of a report, one module each: tallies in, the numbers of `report.json` out."""
+"""The sections of a report, one module each: from merged rows to the numbers of `report.json`."""

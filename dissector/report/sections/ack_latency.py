@@ -1,4 +1,4 @@
-"""Ack latency: from a delivery to the ack that consumes it, and how acks were gathered."""
+"""Ack latency: from a delivery to the ack that consumes it, and how clients grouped acks."""
 
 from typing import Any, Final
 
@@ -8,7 +8,7 @@ from dissector.report.merged_tables import MergedTables, is_direction_missing, u
 from dissector.report.numbers import Row
 from dissector.report.section import Judged, Section, counted, not_judged
 
-# Clients keep acks back and send them together; Java, C++ and Go do so for 100 ms by default.
+# Clients delay acks to group them; Java, C++ and Go do so for 100 ms by default.
 GROUPING_FLOOR_MS: Final = 100.0
 _KEYS: Final = ("topic", "subscription")
 _OF_DELIVERIES: Final = ("deliveries", "acked", "refused", "rolled_back")
@@ -18,10 +18,10 @@ _OF_ACKS: Final = (
 
 
 def _floor(commands: int, ids: int, is_all_answered: bool) -> float | None:
-    """How long an ack may have waited in its client; None if the acks do not tell.
+    """The time, ms, that an ack may have waited in its client; None if unknown.
 
-    Acks that want an answer are sent at once. Several ids in a command have been gathered; single
-    ones without an answer may have been kept back as well, or come from a client that never does.
+    Clients send acks that request an answer at once. Several ids in a command were grouped; single
+    ids without an answer may have been delayed, too, or come from a client that never groups.
     """
     if not commands:
         return None
@@ -62,19 +62,19 @@ def _group(deliveries: list[Row], commands: list[Row]) -> Row:
 
 
 def _validation_errors(commands: list[Row]) -> dict[str, int]:
-    """Why clients discarded messages, as their ACKs say; ids of entries per reason."""
+    """The number of acked ids per validation error, by which clients discard messages."""
     counts = numbers.counts_by(commands, "validation_error", "ids")
     counts.pop(None, None)
     return {str(reason): counts[reason] for reason in sorted(counts, key=str)}
 
 
 def _lag(rows: list[Row], which: str) -> Row:
-    """Last and highest lag of some rows; None where nothing of that kind was judged."""
+    """Last and highest lag of some rows; None if no row has a lag of this kind."""
     newest: dict[tuple[Any, ...], tuple[Any, int]] = {}
     judged = [row for row in rows if row["which"] == which and row["judged"]]
     for row in judged:
         log = (*(row[name] for name in _KEYS), row["partition"])
-        when = (row["last_us"] or 0, row["capture"])  # 0: its packet carries no time
+        when = (row["last_us"] or 0, row["capture"])  # 0: its packet has no timestamp
         if log not in newest or when > newest[log][0]:
             newest[log] = (when, row["last_lag"])
     return {
@@ -84,10 +84,10 @@ def _lag(rows: list[Row], which: str) -> Row:
 
 
 def _lags(rows: list[Row]) -> Row:
-    """How far groups lag behind the end of their logs (Cursus).
+    """The lag of groups behind the ends of their logs (Cursus).
 
-    Every partition has a log of its own: the last lag of a subscription is the sum of its
-    partitions' last ones. Where the log's end had not been seen, a row is counted as not judged.
+    Every partition has its own log: the last lag of a subscription is the sum of its partitions'
+    last lags. A row is not judged if the log's end was not seen before it.
     """
     return {
         **_lag(rows, "committed"),
@@ -96,7 +96,7 @@ def _lags(rows: list[Row]) -> Row:
     }
 
 
-# Of deliveries that were never acked although later ones to their consumer were.
+# Columns of deliveries that were never acked although later ones to their consumer were.
 _PASSED: Final = (
     "capture", "connection_id", "consumer_id", "incarnation", "topic", "subscription",
     "consumer_name", "ledger_id", "entry_id", "message_count", "outcome", "at_us", "frame_no",
@@ -111,7 +111,7 @@ _OLDEST: Final = (
 
 
 def _oldest(rows: list[Row]) -> Row:
-    """The delivery that waited longest when its capture ended, who holds it, and how long."""
+    """The delivery that was unacked longest at its capture's end, its consumer, and the time."""
     oldest = min(rows, key=lambda row: (-(row["waited_us"] or 0), row["capture"]), default=None)
     if oldest is None:
         return {"oldest_unacknowledged_ms": None, "oldest_unacknowledged": None}
@@ -171,7 +171,7 @@ def ack_latency(merged: MergedTables) -> dict[str, Any]:
 
 
 def about(report: Row) -> str:
-    """What the numbers mean, of how many they speak, and what is not known."""
+    """The section's sentences: meaning of its numbers, counts of cases, unknowns."""
     total = report["ack_latency"]["total"]
     floor = total["grouping_floor_ms"]
     gathered = {

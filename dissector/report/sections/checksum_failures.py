@@ -1,4 +1,4 @@
-"""Checksum failures: frames whose CRC32C does not match, and what their peers said about them."""
+"""Checksum failures: frames whose CRC32C does not match, and their peers' answers to them."""
 
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ from dissector.report.merged_tables import MergedTables, is_without_permits
 from dissector.report.numbers import Row
 from dissector.report.section import Judged, Section, not_judged
 
-# What a mismatch is worth: how the view `mismatches` tells them says its comment.
+# Verdicts on a mismatch: the comment of the view `mismatches` says how they are derived.
 VERDICTS: Final = ("confirmed_by_peer", "capture_artefact", "unconfirmed")
 _NOT_APPLICABLE: Final = "frames of Cursus carry no checksum"
 _CONNECTION: Final = ("head_capture", "connection_id")
@@ -37,7 +37,7 @@ def _group(frames: list[Row]) -> Row:
 
 
 def _listed(frames: list[Row], keys: tuple[str, ...]) -> list[tuple[Row, Row]]:
-    """The first row of each group and its numbers, groups with most mismatches first."""
+    """Each group's first row and its numbers, groups with most mismatches first."""
     listed = [(rows[0], _group(rows)) for rows in numbers.grouped(frames, keys).values()]
     listed.sort(
         key=lambda pair: (
@@ -50,9 +50,9 @@ def _listed(frames: list[Row], keys: tuple[str, ...]) -> list[tuple[Row, Row]]:
 
 
 def _differs(row: Row) -> Row:
-    """What is damaged: the least that explains the mismatch, as bytes of the frame from 0.
+    """The least damage that explains the mismatch, in bytes of the frame from 0.
 
-    It follows from both checksums; another copy of the entry says which of them is the right one.
+    It is derived from both checksums; another copy of the entry tells which of them is right.
     """
     nothing = {"differs": None, "differs_at": None, "differs_masks": None}
     sizes = (row["metadata_bytes"], row["payload_bytes"])
@@ -74,7 +74,7 @@ def _differs(row: Row) -> Row:
 
 
 def _failures(merged: MergedTables) -> list[Row]:
-    """The first mismatches, each with what is damaged, in order of time."""
+    """The first mismatches by time, each with its damage."""
     failures = merged.rows("checksum_failures")
     failures.sort(key=lambda row: numbers.nulls_last(row["at_ns"], row["capture"], row["frame_no"]))
     listed = []
@@ -119,7 +119,7 @@ def checksum_failures(merged: MergedTables) -> dict[str, Any]:
 
 
 def about(report: Row) -> str:
-    """What the numbers mean, of how many they speak, and what is not known."""
+    """The section's sentences: meaning of its numbers, counts of cases, unknowns."""
     total = report["checksum_failures"]["total"]
     if total["not_applicable"]:
         return f"Not applicable: {total['not_applicable']}."

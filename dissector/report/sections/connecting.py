@@ -1,4 +1,4 @@
-"""Connecting: how long clients take to find their broker and open something, and storms of it."""
+"""Connecting: the time of lookups and of opening producers and consumers; connection storms."""
 
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ from dissector.report.section import Judged, Section, counted, not_judged
 
 
 def _chain(row: Row) -> Row:
-    """One chain; what its steps took: lookups, connecting, opening, and the time between them."""
+    """One chain with the durations of its steps: lookups, connecting, opening, and pauses."""
     steps = {
         name: numbers.milliseconds(max(0, row[took] or 0)) or 0.0
         for name, took in (
@@ -23,7 +23,7 @@ def _chain(row: Row) -> Row:
         "ts": numbers.instant(row["first_ns"]),
         **{name: row[name] for name in ("topic", "opened", "client_ip")},
         **steps,
-        # Steps of one chain may overlap, where a client connects to two brokers at once.
+        # Steps of one chain overlap if a client connects to two brokers at once.
         "pauses_ms": max(0.0, round(took - sum(steps.values()), 3)),
         **{name: row[name] for name in ("lookups", "refused", "capture", "connection_id",
                                         "request_frame_no", "response_frame_no")},
@@ -31,7 +31,7 @@ def _chain(row: Row) -> Row:
 
 
 def _chains(merged: MergedTables) -> list[Row]:
-    """From the first question for a topic to the producer or consumer that is open on it."""
+    """Chains from the first lookup of a topic to the opened producer or consumer."""
     chains = [_chain(row) for row in merged.rows("slow_chains")]
     chains.sort(
         key=lambda row: (
@@ -44,7 +44,7 @@ def _chains(merged: MergedTables) -> list[Row]:
 
 
 def _bursts(merged: MergedTables) -> list[Row]:
-    """Per client and broker the most connections opened within ten seconds."""
+    """The most connections opened within ten seconds, per client and broker."""
     bursts = [
         {
             **{name: row[name] for name in ("client_ip", "broker_ip", "broker_port", "opened")},
@@ -65,7 +65,7 @@ def _bursts(merged: MergedTables) -> list[Row]:
 
 
 def _closed(merged: MergedTables) -> list[Row]:
-    """Producers and consumers that the broker closed, in the order of their frames."""
+    """Producers and consumers closed by the broker, in the order of frames."""
     connections = merged.rows("closed_by_broker")
     connections.sort(
         key=lambda row: numbers.nulls_last(row["capture"], row["closed_frame_no"], row["what"])
@@ -78,7 +78,7 @@ def _closed(merged: MergedTables) -> list[Row]:
 
 
 def _links(merged: MergedTables) -> list[Row]:
-    """The connections of most frames: who speaks, in which versions, and who ended it first."""
+    """The connections with most frames: their endpoints, versions, and which end closed first."""
     links = merged.rows("links")
     columns = ("first_ts_ns", "connection_id", "capture")
     links.sort(
@@ -132,7 +132,7 @@ def connecting(merged: MergedTables) -> dict[str, Any]:
 
 
 def about(report: Row) -> str:
-    """What the numbers mean, of how many they speak, and what is not known."""
+    """The section's sentences: meaning of its numbers, counts of cases, unknowns."""
     total = report["connecting"]["total"]
     return (
         "How long a client took from its first question about a topic to the producer or consumer "

@@ -1,4 +1,4 @@
-"""Coverage: what was read, how much of it could be decoded, and what was found odd about it."""
+"""Coverage: packets and bytes read, the share that could be decoded, and notices."""
 
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from dissector.schemas.enums import OTHER_PROTOCOLS
 
 
 def _ignored(files: list[Row]) -> dict[str, int]:
-    """Packets that were not read, by reason, over all files."""
+    """Ignored packets of all files, by reason."""
     counts: dict[str | None, int] = {}
     for file in files:
         for reason, count in dict(file["packets_ignored_by_reason"] or ()).items():
@@ -52,7 +52,7 @@ def _files(files: list[Row]) -> Row:
 
 
 def _dropped(files: list[Row]) -> int | None:
-    """Packets the interface lost; None where no file says, which is not the same as none."""
+    """Packets that the interface dropped; None if no file says, which differs from 0."""
     reported = [file["dropped_by_interface"] for file in files]
     counts = [count for count in reported if count is not None]
     return sum(counts) if counts else None
@@ -62,8 +62,8 @@ def _connections(rows: list[Row], unfinished: list[Row]) -> Row:
     """Sums over connections.
 
     Args:
-        rows: rows of the tally `connections`. unfinished: of that of connections without a row,
-            which are known by their frames alone.
+        rows: of the query of connections. unfinished: of connections without a row, known by their
+            frames alone.
     """
     sums = catalogue()["connections"].sums
     total = {name: sum(row[name] for row in rows) for name in sums}
@@ -124,8 +124,8 @@ def _notices(rows: list[Row]) -> Row:
 
 
 def _kinds_and_texts(rows: list[Row]) -> Row:
-    """Kinds of packets that are not read, and what is told of captures as a whole. rows: rows of
-    the tally `capture_notices`."""
+    """Kinds of ignored packets, and the texts of notices about whole captures. rows: of the query
+    `capture_notices`."""
     unread: dict[str, int] = {}
     texts: dict[str, list[str]] = {}
     for row in sorted(rows, key=lambda row: (row["code"], row["text"])):
@@ -142,7 +142,7 @@ def _kinds_and_texts(rows: list[Row]) -> Row:
 
 
 def _limits(notices: Row) -> dict[str, int]:
-    """Bounds of the dissection that were hit."""
+    """The dissection's limits that were reached, with counts."""
     return {
         code: count for code, count in notices["notices_by_code"].items() if code.endswith("_limit")
     }
@@ -202,7 +202,7 @@ def coverage(merged: MergedTables) -> dict[str, Any]:
 
 
 def about(report: Row) -> str:
-    """What the numbers mean, of how many they speak, and what is not known."""
+    """The section's sentences: meaning of its numbers, counts of cases, unknowns."""
     total = report["coverage"]["total"]
     one_way = sum(total["one_way_connections"].values())
     lacks = f" Of {many(one_way, 'connection')} one direction is missing." if one_way else ""

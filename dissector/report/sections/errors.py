@@ -1,4 +1,4 @@
-"""Errors: answers that refuse something, and how many incidents they are."""
+"""Errors: answers that refuse something, and the incidents they form."""
 
 from typing import Any, Final
 
@@ -9,8 +9,8 @@ from dissector.report.merged_tables import MergedTables, is_direction_missing
 from dissector.report.numbers import Row
 from dissector.report.section import Judged, Section, counted, not_judged
 
-# What clients of Cursus send in every run though its brokers never take it, and live with: a
-# LEAVE_GROUP without its generation, and a LIST that names a topic.
+# Requests of Cursus clients that brokers always refuse, without harm: a LEAVE_GROUP without its
+# generation, and a LIST that names a topic.
 EXPECTED: Final = frozenset((("LEAVE_GROUP", "missing_generation"), ("LIST", "unknown_command")))
 
 
@@ -28,7 +28,8 @@ def _incident(row: Row) -> Row:
 
 
 def _group(rows: list[Row], connections: str, texts: list[Row]) -> Row:
-    """The numbers of some answers. connections: which of the sums counts theirs; texts: in time."""
+    """The numbers of some answers. connections: the column of their connections' count; texts: rows
+    by time."""
     commands: dict[str | None, int] = {}
     for row in rows:
         name = row["request_command"] or row["response_command"]
@@ -97,7 +98,7 @@ def errors(merged: MergedTables) -> dict[str, Any]:
 
 
 def about(report: Row) -> str:
-    """What the numbers mean, of how many they speak, and what is not known."""
+    """The section's sentences: meaning of its numbers, counts of cases, unknowns."""
     total = report["errors"]["total"]
     frames = report["coverage"]["total"]["frames"]
     if total["answers"] is None:

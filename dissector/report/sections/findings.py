@@ -1,4 +1,4 @@
-"""Findings: what the rules say is wrong, with its proof and its rivals, the worst first."""
+"""Findings: faults that the rules found, with evidence and rival causes, the worst first."""
 
 import traceback
 from collections import Counter
@@ -21,18 +21,18 @@ from dissector.report.section import Section
 from dissector.schemas.arrow import arrow_schema
 from dissector.schemas.small_tables import nested_table
 
-_OF_CAPTURES: Final = ("coverage", "closing")  # sections that speak of no protocol's traffic
+_OF_CAPTURES: Final = ("coverage", "closing")  # sections that are about no protocol's traffic
 
 
 class Judgement(NamedTuple):
-    """What rules found, the worst first, and rules that failed."""
+    """The findings, the worst first, and the rules that failed."""
 
     findings: list[Finding]
     problems: list[RuleProblem]
 
 
 def findings_in(merged: MergedTables) -> tuple[list[Finding], list[RuleProblem]]:
-    """What the rules of the program found, the worst first, and rules that failed."""
+    """The findings of the program's rules, the worst first, and the rules that failed."""
     findings: list[Finding] = []
     problems: list[RuleProblem] = []
     for name, query in rule_queries().items():
@@ -43,7 +43,7 @@ def findings_in(merged: MergedTables) -> tuple[list[Finding], list[RuleProblem]]
 
 
 def as_row(one: Finding) -> Row:
-    """A finding as a report has it."""
+    """A finding as a row of the report."""
     return {
         "id": one.number,
         "code": one.code,
@@ -66,13 +66,12 @@ def as_row(one: Finding) -> Row:
 
 
 def is_wrong(one: Finding) -> bool:
-    """Whether a finding is listed: rules over totals say as well what is fine, and what is not
-    known."""
+    """Whether a finding is a fault: rules over totals also say what is fine or unknown."""
     return one.severity in WRONG or one.number not in _over_totals()
 
 
 def section_of(findings: Sequence[Finding], problems: Iterable[RuleProblem]) -> dict[str, Any]:
-    """The section `findings`: total; findings, what is wrong; verdicts, what rules say else of the
+    """The section `findings`: total; findings: faults; verdicts: other sentences of rules on the
     numbers."""
     wrong = [one for one in findings if is_wrong(one)]
     counts = Counter(one.severity for one in wrong)
@@ -88,9 +87,8 @@ def section_of(findings: Sequence[Finding], problems: Iterable[RuleProblem]) -> 
 
 
 def beside(wrong: Iterable[Row], others: Iterable[Row]) -> list[Row]:
-    """What rules say else of numbers, as rows. The severity is None of what a finding says already:
-    of a section that one calls wrong nothing is well, and of one with a finding nothing else is
-    worth a note."""
+    """The rules' other sentences on numbers, as rows. The severity becomes None beside a finding:
+    "ok" in a section that a finding calls wrong, and a note in a section with any finding."""
     listed = [*wrong]
     of_wrong = {row["section"] for row in listed if row["severity"] in WRONG}
     of_any = {row["section"] for row in listed}
@@ -103,18 +101,18 @@ def beside(wrong: Iterable[Row], others: Iterable[Row]) -> list[Row]:
 
 
 def findings(merged: MergedTables) -> dict[str, Any]:
-    """The section `findings`, of rules over rows alone."""
+    """The section `findings` of the rules over rows; rules over totals are not run."""
     return section_of(*findings_in(merged))
 
 
 def judge_reports(
     engine: OverFrames, made: Sequence[tuple[MergedTables, Row]], numbers: Iterable[str] = ()
 ) -> list[Judgement]:
-    """Let rules over totals judge reports too; what they find is in `findings` of each then.
+    """Run the rules over totals on reports, and add their findings to each report's `findings`.
 
     Args:
-        made: reports with the same sections, and what they are made from.
-        numbers: of rules that are asked, none for all.
+        made: reports with the same sections, and their merged tables.
+        numbers: of the rules to run, none: all.
     """
     judged = [_judged(merged, report) for merged, report in made]
     by_totals, failed = judge(engine, judged, numbers)
@@ -138,7 +136,7 @@ def _in_protocol_words(report: Row, one: Finding) -> Finding:
 
 
 def failed_section(merged: MergedTables, error: Exception) -> Row:
-    """The section of a report whose numbers could not be made: that this is so."""
+    """The section `findings` of a report whose sections failed: the failure is its finding."""
     at = traceback.extract_tb(error.__traceback__)[-1]
     why = f"{type(error).__name__} in line {at.lineno} of {PurePath(at.filename).name}"
     return section_of([failure(_judged(merged, {}), "", "coverage", why)], [])
@@ -161,7 +159,7 @@ def _over_totals() -> frozenset[str]:
 
 
 def about(report: Row) -> str:
-    """What the findings mean, and what is not known."""
+    """The section's sentences: what the findings mean, and what is unknown."""
     total = report["findings"]["total"]
     failed = many(total["rules_failed"], "rule") if total["rules_failed"] else ""
     return (

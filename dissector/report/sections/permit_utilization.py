@@ -1,4 +1,4 @@
-"""Permit utilization: how much of what consumers allow is used, and when they allow nothing."""
+"""Permit utilization: the share of granted permits that is used, and times without permits."""
 
 from typing import Any, Final
 
@@ -8,17 +8,17 @@ from dissector.report.merged_tables import MergedTables
 from dissector.report.numbers import Row
 from dissector.report.section import Judged, Section, not_judged
 
-STALL_US: Final = 1_000_000  # a balance of nothing, or silence with permits left, for this long
-CONFIRM_US: Final = 250_000  # a delivery this soon after the grant shows that messages had waited
+STALL_US: Final = 1_000_000  # the least duration of a balance of 0, or of silence with permits left
+CONFIRM_US: Final = 250_000  # a delivery this soon after the grant proves that messages waited
 
 _NOT_APPLICABLE: Final = "consumers of Cursus grant no permits"
 
-# What is counted in frames of one direction.
+# Counts that need frames of one direction.
 _DELIVERED: Final = ("deliveries", "delivered")
 _GRANTED: Final = ("grants", "granted", "first_grant")
 
 _LAST: Final = ("last_grant", "last_delivery", "last_ack")
-# Stalls and silences by name, and what counts them.
+# Stalls and silences by name, and the columns that count them.
 _KINDS: Final = {
     "confirmed": "confirmed", "unconfirmed": "unconfirmed", "open_at_end": "open_stall",
     "idle_or_broker_limited": "quiet",
@@ -36,9 +36,9 @@ def _us(duration_us: int) -> float:
 
 
 def _times(consumers: list[Row], *kinds: str) -> Row:
-    """How many there were, how long together, and the longest.
+    """The number of stalls of some kinds, their total duration, and the longest.
 
-    kinds: names of counts of a consumer; beside each stand `<kind>_us` and `<kind>_us_max`.
+    kinds: columns of counts; `<kind>_us` and `<kind>_us_max` have their durations.
     """
     count = total = 0
     longest = None
@@ -57,24 +57,24 @@ def _times(consumers: list[Row], *kinds: str) -> Row:
 
 
 def _nothing() -> Row:
-    """What _times says where no balance is known: not that there was none."""
+    """`_times` if no balance is known: unknown, not 0."""
     return {"count": None, "total_ms": None, "longest_ms": None}
 
 
 def is_judged(row: Row) -> bool:
-    """Whether what is known of a consumer's balance says how it used its permits.
+    """Whether a consumer's known balance shows how it used its permits.
 
-    Not so where every delivery lies outside the time of known balance: the grants of that time
-    would stand beside nothing delivered, which looks like an idle consumer and is none.
+    It does not if every delivery lies outside the time of known balance: grants without deliveries
+    would then look like an idle consumer.
     """
     has_all = not row["deliveries"] or not row["unknown_rows"]
     return bool(row["known_rows"] and (row["known_delivered"] or has_all))
 
 
 def _stalls(consumers: list[Row]) -> Row:
-    """Stalls that a grant ended; `confirmed` are those after which a delivery came at once.
+    """Stalls that a grant ended; `confirmed`: a delivery followed within CONFIRM_US.
 
-    consumers: those that were judged; where there are none everything is None.
+    consumers: the judged ones; without any, all values are None.
     """
     if not consumers:
         return {**_nothing(), **{name: _nothing() for name in _KINDS}}
@@ -85,14 +85,15 @@ def _stalls(consumers: list[Row]) -> Row:
 
 
 def _busy_us(row: Row) -> int:
-    """Occupancy times time: the integral of used permits over the first grant."""
+    """Occupancy times time, µs: the integral of used permits, divided by the first grant."""
     return int(row["occupied"] // row["first_grant"]) if row["first_grant"] else 0
 
 
 def _drift(row: Row) -> int | None:
-    """How far the balance rose above the first grant; None where its start was not seen.
+    """The balance's maximum less the first grant; None if its start was not seen.
 
-    A client grants what it has consumed: more than its queue holds is a grant too many.
+    A client grants as many permits as it has consumed: a balance above its queue's size is an
+    excess grant.
     """
     is_whole = row["first_grant"] and not row["unknown_rows"] and row["start_balance"] == 0
     return max(0, row["available_max"] - row["first_grant"]) if is_whole else None
@@ -123,8 +124,8 @@ def _group(consumers: list[Row]) -> Row:
 
 
 def _summed(consumers: list[Row]) -> Row:
-    """A group of several consumers, with how many of them could not be judged."""
-    # One that subscribed and has granted nothing yet has no permits, which is known.
+    """The numbers of several consumers, with the counts of those not judged."""
+    # A consumer that subscribed and has granted nothing yet has a known balance: 0.
     unknown = sum(
         not row["known_rows"] and bool(row["unknown_rows"] or row["available_last"] is None)
         for row in consumers
@@ -166,7 +167,7 @@ def _at(time_us: int | None) -> str | None:
 
 
 def _interest(row: Row) -> tuple[Any, ...]:
-    """Which consumer's balance is drawn: the most hindered, then the busiest, then the first."""
+    """Sort key of the consumer to draw: longest without permits, then most permits granted."""
     return (-row["exhausted_us"], -row["granted"], numbers.nulls_last(*_identity(row)))
 
 
@@ -176,7 +177,7 @@ def chosen(consumers: list[Row]) -> Row | None:
 
 
 def _balance(merged: MergedTables, consumers: list[Row]) -> Row | None:
-    """Least, greatest and last balance per step of time, of one consumer."""
+    """One consumer's least, greatest and last balance per step of time."""
     row = chosen(consumers)
     if row is None:
         return None
@@ -203,7 +204,7 @@ def _balance(merged: MergedTables, consumers: list[Row]) -> Row | None:
 
 
 def _stall_rows(merged: MergedTables, consumers: list[Row]) -> list[Row]:
-    """The longest stalls, each with the frames between which it lies; open ones end with none."""
+    """The longest stalls, each with the frames that begin and end it; open stalls lack the end."""
     longest = sorted(
         merged.rows("stalls"),
         key=lambda row: (-row["stall_us"], row["start_us"], numbers.nulls_last(*_identity(row))),
@@ -263,7 +264,7 @@ def permit_utilization(merged: MergedTables) -> dict[str, Any]:
 
 
 def about(report: Row) -> str:
-    """What the numbers mean, of how many they speak, and what is not known."""
+    """The section's sentences: meaning of its numbers, counts of cases, unknowns."""
     total = report["permit_utilization"]["total"]
     if total["not_applicable"]:
         return f"Not applicable: {total['not_applicable']}."

@@ -26,23 +26,23 @@ def _group(rows: list[Row]) -> Row:
     first = [row for row in rows if not row["is_redelivered"]]
     delayed = sum(row["deliveries"] for row in first if row["is_delayed"])
     deliveries = sum(row["deliveries"] for row in rows)
-    again = deliveries - sum(row["deliveries"] for row in first)
+    redelivered = deliveries - sum(row["deliveries"] for row in first)
     latency = timed(rows, "timed", "publish_to_delivery_ns")
     return {
         "deliveries": deliveries,
         "transit_ms": latency,
         "not_judged": known(
             {
-                "redelivered": again,
+                "redelivered": redelivered,
                 "delay_wanted": delayed,
-                "send_not_known": deliveries - again - delayed - latency["count"],
+                "send_not_known": deliveries - redelivered - delayed - latency["count"],
             }
         ),
     }
 
 
 def _undelivered(rows: list[Row]) -> Row:
-    """Entries that were stored while a subscription took messages, and never came to it."""
+    """Entries stored since a subscription asked for messages, and the number never delivered."""
     return {
         "stored": sum(row["stored"] for row in rows),
         "undelivered": sum(row["undelivered"] for row in rows),
@@ -51,10 +51,10 @@ def _undelivered(rows: list[Row]) -> Row:
 
 
 def _backlog(merged: MergedTables) -> Row:
-    """What was stored for subscriptions and had not come to them, and what had come and was not
-    acknowledged, at the end of each step of time in which that changed."""
+    """Undelivered and unacknowledged entries of subscriptions, at the end of each step of time in
+    which a count changed."""
     points: dict[int, Row] = {}
-    before = dict.fromkeys(_CHANGES, 0)  # the time that is selected
+    before = dict.fromkeys(_CHANGES, 0)  # before the selected time
     for row in merged.rows("backlog"):
         point = before
         if row["at_ns"] is not None:
@@ -121,7 +121,7 @@ def publish_to_delivery(merged: MergedTables) -> dict[str, Any]:
 
 
 def about(report: Row) -> str:
-    """What the numbers mean, of how many they speak, and what is not known."""
+    """The section's sentences: meaning of its numbers, counts of cases, unknowns."""
     total = report["publish_to_delivery"]["total"]
     return (
         "Time from the last byte of a SEND to the last byte of the MESSAGE that carries its entry "

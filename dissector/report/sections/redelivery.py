@@ -1,4 +1,4 @@
-"""Redelivery: entries that were delivered more than once, why, and what was put aside for later."""
+"""Redelivery: entries delivered more than once, with causes; retry and dead letter publishes."""
 
 import re
 from itertools import islice
@@ -10,12 +10,12 @@ from dissector.report.merged_tables import MergedTables, is_direction_missing, u
 from dissector.report.numbers import Row
 from dissector.report.section import Judged, Section, counted, not_judged
 
-# Causes that say the application asked for it; the others come from the infrastructure.
+# Causes requested by the application; the other causes lie in the infrastructure.
 ASKED_FOR: Final = ("explicit", "txn_abort")
 _ASIDE: Final = re.compile(r"^(?P<origin>.*)-(?P<kind>DLQ|RETRY)(?:-partition-\d+)?$")
 _KINDS: Final = {"DLQ": "dead_letter_publishes", "RETRY": "retry_publishes"}
 
-# What is counted in MESSAGE frames.
+# Counts that need MESSAGE frames.
 _OF_DELIVERIES: Final = (
     "deliveries", "messages", "redelivered", "redelivered_messages", "asked_for", "infrastructure",
     "counted_by_broker", "seen_before", "compacted_out",
@@ -28,24 +28,24 @@ _EXAMPLE: Final = (
 )  # fmt: skip
 
 Group = tuple[Any, ...]
-# Deliveries, requests, delays, and publishes to topics for what is put aside.
+# Deliveries, redelivery requests, delays, and publishes to retry and dead letter topics.
 _Lists = tuple[list[Row], list[Row], list[Row], list[Row]]
 
 
 def has_identity(topic: str | None) -> bool:
-    """Whether entries of a topic have ids; those of non-persistent topics are all 0:0."""
+    """Whether entries of a topic have ids: entries of non-persistent topics are all 0:0."""
     return not (topic or "").startswith("non-persistent://")
 
 
 def _origin(row: Row, origins: dict[str, Group]) -> tuple[str | None, Any, Any]:
-    """Kind of a publish to a retry or dead letter topic, and the (topic, subscription) it is from.
+    """Kind of a publish to a retry or dead letter topic, and its original (topic, subscription).
 
-    The properties say it (Pulsar: REAL_TOPIC); else the name does, `<topic>-<subscription>-DLQ`,
-    where a subscription of that name was seen.
+    They are read from the properties (Pulsar: REAL_TOPIC), else from the topic's name,
+    `<topic>-<subscription>-DLQ`, if a subscription of that name was seen.
     """
     named = _ASIDE.match(row["topic"] or "")
     kind = _KINDS[named["kind"]] if named else None
-    # C++ sets REAL_TOPIC alone, and the application may choose the topic's name.
+    # The C++ client sets REAL_TOPIC alone, and the application may choose the topic's name.
     if kind is None and (row["has_reconsume_times"] or row["real_topic"] is not None):
         kind = "other_reconsume_publishes"
     from_name = origins.get(named["origin"], (None, None)) if named else (None, None)
@@ -54,7 +54,7 @@ def _origin(row: Row, origins: dict[str, Group]) -> tuple[str | None, Any, Any]:
 
 
 def _aside(merged: MergedTables, pairs: set[Group]) -> list[Row]:
-    """Publishes to retry and dead letter topics, by the topic and subscription they come from."""
+    """Publishes to retry and dead letter topics, by original topic and subscription."""
     origins = {f"{topic}-{subscription}": (topic, subscription) for topic, subscription in pairs}
     publishes = []
     for row in merged.rows("reconsumed"):
@@ -65,7 +65,7 @@ def _aside(merged: MergedTables, pairs: set[Group]) -> list[Row]:
                     "kind": kind,
                     "topic": topic,
                     "subscription": subscription,
-                    # Go puts dead letters into batches; where no count was read, one each.
+                    # The Go client batches dead letters; an unknown message count counts as 1.
                     "publishes": max(row["publishes"], row["messages"] or 0),
                 }
             )
@@ -145,7 +145,7 @@ def _listed(rows_of: _Lists, keys: Group) -> list[Row]:
         for row in rows:
             key = tuple(row[name] for name in keys)
             if index == 3 and key not in groups:
-                continue  # from a topic whose deliveries are not in the capture: in the total only
+                continue  # the original topic has no delivery in the capture: in the total only
             groups.setdefault(key, ([], [], [], []))[index].append(row)
     listed = [
         {**dict(zip(keys, key, strict=True)), **_group(*lists)} for key, lists in groups.items()
@@ -161,7 +161,7 @@ def _listed(rows_of: _Lists, keys: Group) -> list[Row]:
 
 
 def _examples(redelivered: list[Row]) -> list[Row]:
-    """The first ones, the first of each cause among them, by time."""
+    """The first redelivered entries by time, with the first of each cause."""
     rows = numbers.by_time(redelivered, _EXAMPLE)
     first: dict[str | None, int] = {}
     for place, row in enumerate(rows):
@@ -204,7 +204,7 @@ def redelivery(merged: MergedTables) -> dict[str, Any]:
 
 
 def about(report: Row) -> str:
-    """What the numbers mean, of how many they speak, and what is not known."""
+    """The section's sentences: meaning of its numbers, counts of cases, unknowns."""
     total = report["redelivery"]["total"]
     return (
         "Share of deliveries to clients' queues that were not the first of their entry, by the "

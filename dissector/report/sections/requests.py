@@ -1,4 +1,4 @@
-"""Requests: round trips of everything but publishes, by command, and what pings say of the tap."""
+"""Requests: round trips of all commands but publishes, and the tap's position by pings."""
 
 from typing import Any, Final
 
@@ -29,11 +29,11 @@ def _group(rows: list[Row]) -> Row:
 
 
 def _nearer(rows: list[Row]) -> str | None:
-    """Which end the tap is certainly nearer to: client or broker; None if that is not certain.
+    """The end that the tap is certainly nearer to: client or broker; None if uncertain.
 
-    What one end answers cannot come sooner than the network takes from the tap to it and back. Is
-    that less than a third of the round trip of the whole path, as the handshake of the same
-    connection took it, then the tap is nearer to that end. Connections must not contradict.
+    An end's answer takes at least the round trip between tap and that end. If an answer took less
+    than a third of the whole path's round trip, as measured by the same connection's handshake, the
+    tap is nearer to that end. Connections must not contradict each other.
     """
     votes = {
         CLIENT if row["asked_by"] == BROKER or row["kind"] == "auth" else BROKER
@@ -66,7 +66,7 @@ def requests(merged: MergedTables) -> dict[str, Any]:
 
 
 def about(report: Row) -> str:
-    """What the numbers mean, of how many they speak, and what is not known."""
+    """The section's sentences: meaning of its numbers, counts of cases, unknowns."""
     total = report["requests"]["total"]
     return (
         "Time from the last byte of a request to the last byte of its answer, for every command "

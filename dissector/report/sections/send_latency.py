@@ -20,8 +20,8 @@ GROUPINGS: Final = {
     "by_client": ("client_ip",),
     "by_broker": ("broker_ip",),
 }
-# Which distinct count of messages a list is made from; total and topic are sums over producers,
-# because a message belongs to one topic and one producer but may reach two brokers.
+# The query of distinct messages for each list; total and topic are sums over producers, because a
+# message belongs to one topic and one producer but may reach two brokers.
 _MESSAGES_OF: Final = {
     "total": "producer",
     "by_topic": "producer",
@@ -32,19 +32,19 @@ _MESSAGES_OF: Final = {
 
 
 Group = tuple[Any, ...]
-# Outcomes that do not tell whether an answer came.
+# Outcomes that leave open whether the broker answered.
 _NOT_SEEN: Final = (
     "other_side_not_captured", "lost_in_gap", "response_cut", "not_awaited", "orphan_response",
 )  # fmt: skip
 _UNANSWERED: Final = ("unanswered_at_end", "conn_closed", "dropped_after_close")
 
 
-# Windows of time, in minutes; those of an hour or a day begin with it in UTC.
+# Windows of time, in minutes; hours and days begin at full ones in UTC.
 _WINDOWS: Final = {"minute": 1, "hour": 60, "day": 1440}
 
 
 def _per(window: str, rows: list[Row]) -> list[Row]:
-    """What was sent in each window of capture time, windows without sends left out."""
+    """The sends of each window of capture time, without windows that have none."""
     width = _WINDOWS[window]
     windows: dict[int, list[Row]] = {}
     for row in rows:
@@ -69,7 +69,7 @@ def _cell(rows: list[Row]) -> Row:
 
 
 class _Lists:
-    """The rows of all tallies, grouped for one list."""
+    """The rows of all queries of the section, grouped for one list."""
 
     def __init__(self, merged: MergedTables, grouping: str) -> None:
         keys = list(GROUPINGS[grouping])
@@ -159,7 +159,7 @@ def _group(lists: _Lists, key: Group) -> Row:
 
 
 def _application(lists: _Lists, key: Group) -> Row:
-    """What the applications waited for their receipts, and where the time went, as means."""
+    """The applications' waiting times for receipts, and the mean of each part of them."""
     rows = lists.application.get(key, [])
     total = {name: sum(row[name] for row in rows) for name in catalogue()["application"].sums}
     confirmed, published = total["confirmed"], total["published"]
@@ -190,14 +190,14 @@ def _application(lists: _Lists, key: Group) -> Row:
 
 
 def _stored(sends: list[Row]) -> int | None:
-    """Messages that receipts with an id confirm; None where no answer could be seen."""
+    """The number of messages confirmed by receipts with an id; None if no answer was visible."""
     stored = sum(row["messages"] for row in sends if row["outcome"] == "ok")
     is_seen = any(row["sends"] and row["outcome"] not in _NOT_SEEN for row in sends)
     return stored if is_seen or not sends else None
 
 
 def _over_time(merged: MergedTables) -> Row:
-    """The series behind the plot: finer than minutes where the capture is short."""
+    """The plot's series: finer than minutes if the capture is short."""
     points: dict[int, list[Row]] = {}
     for row in merged.rows("send_points", ["at_ns", "bucket"]):
         if row["at_ns"] is not None:
@@ -212,7 +212,7 @@ def _over_time(merged: MergedTables) -> Row:
 
 
 def _passed_over(merged: MergedTables) -> list[Row]:
-    """Sends that were never answered although later ones of their producer were, in order."""
+    """Sends never answered although later ones of their producer were, in order."""
     rows = merged.rows("passed_over")
     rows.sort(
         key=lambda row: numbers.nulls_last(row["at_ns"], row["capture"], row["request_frame_no"])
@@ -260,7 +260,7 @@ def send_latency(merged: MergedTables) -> dict[str, Any]:
 
 
 def about(report: Row) -> str:
-    """What the numbers mean, of how many they speak, and what is not known."""
+    """The section's sentences: meaning of its numbers, counts of cases, unknowns."""
     total = report["send_latency"]["total"]
     trip = report["connecting"]["total"]["network_round_trip_ms"]
     nearer = report["requests"]["total"]["tap_nearer_to"]
@@ -297,8 +297,7 @@ SECTION: Final = Section(
 )  # fmt: skip
 
 
-# -- percentiles from the values themselves (`--exact`), which do not add up as sums do: nothing of
-# -- this is kept
+# -- percentiles of the values themselves (`--exact`): they cannot be merged, so none are cached
 
 VALUES: Final = "send_values"
 _EXACT_NAMES: Final = ("topic", "producer_name", "client_ip", "broker_ip")
@@ -330,7 +329,7 @@ def exact(table: Callable[[str], pa.Table], values: str) -> pa.Table:
     a column per percentile, ns: the value of rank ceil(count * share), from 1.
 
     Args:
-        table: runs a query. values: that of all rows of `queries/exact/send_values.sql`.
+        table: runs a query. values: the query of all rows of `queries/exact/send_values.sql`.
     """
     ranked = " UNION ALL ".join(_ranked(name, keys) for name, keys in GROUPINGS.items())
     return table(f"WITH timed AS (\n{values}\n) {ranked}")

@@ -9,7 +9,7 @@ from dissector.report.numbers import Row, instant, milliseconds, nulls_last
 from dissector.report.section import Section
 
 LISTS: Final = ("publish", "other")  # publishing has its own, everything else shares one
-# What is shown in other words, or not at all.
+# Columns that the section shows under other names, or not at all.
 _HIDDEN: Final = ("list", "latency_ns", "transmit_ns", "request_last_ns")
 
 
@@ -44,7 +44,7 @@ def slowest(merged: MergedTables) -> dict[str, Any]:
 
 
 def about(report: Row) -> str:
-    """What the numbers mean, of how many they speak, and what is not known."""
+    """The section's sentences: meaning of its numbers, counts of cases, unknowns."""
     sends = len(report["slowest"]["publish"])
     others = len(report["slowest"]["other"])
     return (
