@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dissector import limits
 from dissector.limits import MAX_LISTED
-from dissector.report.output import report_text, shortened
+from dissector.report.output import SERIES, report_text, shortened
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -16,8 +16,10 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=12,
 )  # fmt: skip
+# Of any name but those of series, which are lists.
+TOTALS = st.dictionaries(st.text().filter(lambda name: name not in SERIES), VALUES)
 ROWS = st.lists(st.dictionaries(st.text(), VALUES, max_size=3), max_size=4)
-SECTIONS = st.fixed_dictionaries({"total": st.dictionaries(st.text(), VALUES), "by_any": ROWS})
+SECTIONS = st.fixed_dictionaries({"total": TOTALS, "by_any": ROWS})
 
 
 @given(st.dictionaries(st.text(), SECTIONS, max_size=3))
