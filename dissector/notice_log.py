@@ -194,14 +194,11 @@ def sentence_of(notice: Notice, name: str = "") -> str:
     code = NOTICES[notice.kind].code
     if code in UNREAD_CODES:
         return unread_text(code, notice.value, notice.value2)
-    value = _shown(notice.value, _WORDS.get(code, {}), is_duration=code in _DURATIONS)
-    value2 = _shown(
-        notice.value2, _SECOND_WORDS.get(code, {}), is_duration=code in _SECOND_DURATIONS
-    )
+    words, seconds = _WORDS.get(code, {}), _SECOND_WORDS.get(code, {})
+    value: int | str = "?" if notice.value == NULL else words.get(notice.value, notice.value)
+    value2: int | str = "?" if notice.value2 == NULL else seconds.get(notice.value2, notice.value2)
+    if code in _DURATIONS and value != "?":
+        value = duration_text(notice.value / 1_000_000)
+    if code in _SECOND_DURATIONS and value2 != "?":
+        value2 = duration_text(notice.value2 / 1_000_000)
     return NOTICES[notice.kind].sentence.format(value=value, value2=value2, name=name)
-
-
-def _shown(number: int, words: Mapping[int, str], *, is_duration: bool) -> str:
-    if number == NULL:
-        return "?"
-    return duration_text(number / 1_000_000) if is_duration else words.get(number, str(number))

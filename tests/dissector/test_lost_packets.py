@@ -186,7 +186,7 @@ def test_balances_and_causes_that_are_told_are_right(name: str, rate: float, see
 def test_a_commit_that_was_lost_is_no_missing_one(name: str, rate: float, seed: int) -> None:
     """Be it the request or the answer; but for connections of which not one frame was captured."""
     capture, expected = whole(name)
-    said = with_losses(capture, rate, f"{name} {seed}")
+    said = rows_of(with_losses(capture, rate, f"{name} {seed}"))
     frames, ends = {row["frame_no"]: row for row in expected["frames"]}, _ends(expected)
     heard = {_ends(said)[row["connection_id"]] for row in said["frames"]}
     by = {
