@@ -481,3 +481,14 @@ def test_every_module_has_its_test_file() -> None:
     modules = [path for path in CODE if path.name not in ("__init__.py", "__main__.py")]
     missing = [path for path in modules if has_code(path) and not is_tested(path)]
     assert missing == [], "tests/FOLDER/test_NAME.py is missing"
+
+
+def test_child_processes_run_no_code_of_the_current_folder() -> None:
+    """`-m` alone puts it before everything else that is imported."""
+    unsafe = [
+        f"{path}: {line.strip()}"
+        for path in CODE
+        for line in path.read_text().splitlines()
+        if "sys.executable" in line and '"-m"' in line and '"-P"' not in line
+    ]
+    assert unsafe == []

@@ -102,7 +102,7 @@ def _compile(module: str, name: str, key: Any) -> str:
 
 def _calls() -> Iterator[_Call]:
     """Yield the kernel calls of the package's captures as they are recorded."""
-    command = [sys.executable, "-m", __name__]
+    command = [sys.executable, "-P", "-m", __name__]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:

@@ -89,7 +89,7 @@ class _Upkeep:
     """
 
     def __init__(self, lake: Path, keep_days: int | None) -> None:
-        self._command = [sys.executable, "-m", "dissector.lake.retention", str(lake)]
+        self._command = [sys.executable, "-P", "-m", "dissector.lake.retention", str(lake)]
         self._has_daily = keep_days is not None or of(lake) is not None
         self._keep = str(keep_days or 0)
         self._lake = lake
