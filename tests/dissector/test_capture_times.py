@@ -33,7 +33,7 @@ ALL = tuple(map(name_of, (*CASES, *CURSUS_CASES)))
 WHOLE = tuple(
     name_of(case)
     for case in (*CASES, *CURSUS_CASES)
-    if not (case.is_lossy or case.is_midstream or case.is_cut or case.name == "cpp-s24_big.pcap")
+    if not (case.is_lossy or case.is_midstream or case.is_cut)
 )
 # What a copy adds to.
 PER_PACKET = ("payload_bytes_to_broker", "payload_bytes_to_client", "vlan_ids")
@@ -118,7 +118,8 @@ def without_times(tables: Tables) -> dict[str, list[dict[str, Any]]]:
             {
                 name: value
                 for name, value in row.items()
-                if name not in ("ts", "latency_bucket", *PER_PACKET) and not name.endswith("_ns")
+                if name not in ("ts", "latency_bucket", *PER_PACKET)
+                and not name.endswith(("_ns", "_ns_to_broker", "_ns_to_client"))
             }
             for row in rows
         ]
