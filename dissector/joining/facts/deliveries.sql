@@ -476,18 +476,17 @@ WHERE s.n IS NULL GROUP BY w.c, w.n;
 CREATE TEMP TABLE delivery_ends AS
 WITH closed_deliveries AS (
   -- A consumer in use behind its end (its next SUBSCRIBE was lost) ends when its id is opened again.
-  SELECT d.c, d.n, d.consumer_id, d.x, e.end_c, CASE WHEN s.closed_n > d.n THEN s.closed_n
-    WHEN s.closed_n < d.n AND s.reopened_n > d.n THEN s.reopened_n END AS closed_n, e.end_n,
-    s.ended_packet,
-    CASE WHEN e.end_n < coalesce(CASE WHEN s.closed_n > d.n THEN s.closed_n
-      WHEN s.closed_n < d.n AND s.reopened_n > d.n THEN s.reopened_n END, 2e18) AND NOT coalesce(a.last_packet > s.ended_packet, false)
-      THEN e.outcome END AS outcome,
+  SELECT d.c, d.n, d.consumer_id, d.x, e.end_c, g.closed_n, e.end_n, s.ended_packet,
+    CASE WHEN e.end_n < coalesce(g.closed_n, 2e18)
+      AND NOT coalesce(a.last_packet > s.ended_packet, false) THEN e.outcome END AS outcome,
     CASE WHEN greatest(s.closed_n, s.reopened_n) > d.n OR (s.closed_by = 'client' AND s.closed_n IS NULL
       AND s.ended <> 'capture_end') THEN 'consumer_closed'
       WHEN s.ended = 'capture_end' THEN 'unacked_at_end' ELSE 'conn_closed' END AS otherwise,
     s.sees_broker, u.broker_spot, e.fate
   FROM received AS d JOIN numbered_consumers AS s ON s.c = d.c AND s.consumer_id = d.consumer_id
     AND s.x = d.x
+  CROSS JOIN LATERAL (SELECT CASE WHEN s.closed_n > d.n THEN s.closed_n
+    WHEN s.closed_n < d.n AND s.reopened_n > d.n THEN s.reopened_n END AS closed_n) AS g
   LEFT JOIN acked_ends AS e ON e.c = d.c AND e.n = d.n
   LEFT JOIN numbered_frames AS a ON a.c = e.end_c AND a.n = e.end_n AND e.end_c <> d.c
   LEFT JOIN next_hidden_acks AS u ON u.c = d.c AND u.n = d.n

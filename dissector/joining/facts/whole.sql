@@ -276,7 +276,8 @@ WITH first_frames AS (
     min(stream_offset) AS stream_offset
   FROM main.frames SEMI JOIN (
     SELECT capture, connection_id FROM main.all_events WHERE event = 'skipped'
-    UNION ALL SELECT after_capture, after_connection_id FROM main.handovers
+    UNION ALL SELECT capture, connection_id FROM main.notices WHERE code = 'gap_lost'
+    UNION ALL SELECT after_capture, after_connection_id FROM main.handovers WHERE missing > 0
   ) USING (capture, connection_id)
   GROUP BY capture, connection_id, direction
 ),
