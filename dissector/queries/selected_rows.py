@@ -7,6 +7,7 @@ rows are counted.
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from dissector.blocks import CLIENTS
@@ -124,7 +125,7 @@ class SelectedRows:
         owned = [batch.column("consumer_id").is_valid()]  # a producer has no subscription
         if not what.subscriptions:
             owned.append(batch.column("producer_id").is_valid())
-        rows = batch.filter(pc.and_(_any(lacks), _any(owned)))
+        rows = batch.filter(pc.and_(reduce(pc.or_, lacks), reduce(pc.or_, owned)))
         if not rows.num_rows:
             return
         keys = [*_HANDLE, *_NAMES]
@@ -152,15 +153,6 @@ class SelectedRows:
         if what.is_of_names:
             batch = _of_connections(batch, self._connections_with_frames.get(capture, set()))
         return batch
-
-
-def _any(masks: "Sequence[pa.Array]") -> "pa.Array":
-    import pyarrow.compute as pc
-
-    any_of_them = masks[0]
-    for mask in masks[1:]:
-        any_of_them = pc.or_(any_of_them, mask)
-    return any_of_them
 
 
 def _pick(batch: "pa.RecordBatch", is_selected: Sequence[bool]) -> "pa.RecordBatch":
