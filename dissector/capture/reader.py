@@ -27,7 +27,7 @@ PCAP: Final = "pcap"
 PCAPNG: Final = "pcapng"
 LIVE: Final = "live"  # packets of a network interface
 HEAD_BYTES: Final = 12  # enough to identify the format
-_LEAP, _LEAP_NS = notice_of("clock_unsteady").kind, UNSTEADY_CLOCK_MS * 1_000_000
+_UNSTEADY, _UNSTEADY_NS = notice_of("clock_unsteady").kind, UNSTEADY_CLOCK_MS * 1_000_000
 _LONGEST_HEADER: Final = 28  # of a pcap file
 _FORMAT, _RECORDS, _SEARCH, _OVER = range(4)
 
@@ -294,8 +294,9 @@ class CaptureReader:
     def finish(self) -> list[Notice]:
         """Return all notices of the capture, those of the whole capture last."""
         if self.clock_steps:
-            kind = _LEAP if self._largest_step.value >= _LEAP_NS else self._largest_step.kind
-            self.notices.append(self._largest_step._replace(kind=kind, value2=self.clock_steps))
+            step = self._largest_step
+            kind = _UNSTEADY if step.value >= _UNSTEADY_NS else step.kind
+            self.notices.append(step._replace(kind=kind, value2=self.clock_steps))
         oddities = self._state.oddities
         for code, first, count in zip(
             capture_columns.ODDITY_CODES,
