@@ -188,7 +188,8 @@ def test_a_commit_that_was_lost_is_no_missing_one(name: str, rate: float, seed: 
     capture, expected = whole(name)
     said = rows_of(with_losses(capture, rate, f"{name} {seed}"))
     frames, ends = {row["frame_no"]: row for row in expected["frames"]}, _ends(expected)
-    heard = {_ends(said)[row["connection_id"]] for row in said["frames"]}
+    seen = _ends(said)
+    heard = {seen[row["connection_id"]] for row in said["frames"]}
     by = {
         key: ends[frames[row["ack_frame_no"]]["connection_id"]]
         for key, row in by_message(expected).items() if row["outcome"] == "acked"
