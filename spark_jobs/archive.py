@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from dissector.errors import DissectorError
+from dissector.installed import DISTRIBUTION
 from dissector.jit import program_digest, read_kept
 from dissector.local_paths import local
 from dissector.native.code import kept_list
 from dissector.outputs import new_file, written
 from dissector.spark.uris import to_send
 
-DISTRIBUTION: Final = "pulsar-dissector"
 PACKAGES: Final = ("dissector", "spark_jobs")
 # The folder into which Spark unpacks the archive, inside an executor's folder.
 UNPACKED: Final = "dissector-archive"

@@ -33,6 +33,7 @@ LAYERS = {
     "dissector.buckets": 0,
     "dissector.blocks": 0,
     "dissector.bundles": 0,
+    "dissector.installed": 0,
     "dissector.states": 0,
     "dissector.codecs": 1,
     "dissector.protobuf": 1,

@@ -13,9 +13,9 @@ import click
 from dissector.cli.options import COMPLETE, Common, example, speaking_options, usable_cpus
 from dissector.cli.terminal import NORMAL, Paint, counted
 from dissector.errors import DependencyError
+from dissector.installed import DISTRIBUTION
 from dissector.native import versions
 
-DISTRIBUTION: Final = "pulsar-dissector"
 # Distribution, import name, and the extra that installs it (empty: always installed).
 _LIBRARIES: Final = (
     ("numpy", "numpy", ""),

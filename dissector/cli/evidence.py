@@ -16,6 +16,7 @@ from dissector.cli.options import INPUT_NAME, Common, Parsed, Whole
 from dissector.cli.show import column_kinds
 from dissector.cli.terminal import counted, safe_text
 from dissector.errors import InputError, UsageError
+from dissector.installed import own_version
 from dissector.native.versions import version
 from dissector.outputs import new_file, written
 
@@ -281,7 +282,7 @@ def _manifest(
     from dissector.evidence.facts import capture_facts
 
     chosen, part, done = made
-    versions = {"dissector": version("pulsar-dissector")}
+    versions = {"dissector": own_version()}
     versions |= {name: version(name) for name in _LIBRARIES}
     return {
         "what": _what(filters),
@@ -396,7 +397,7 @@ def _verify(path: str, common: Common) -> None:
     ]
     differing += [] if shown is not None else ["the finding in manifest.json"]
     if differing:
-        mine = version("pulsar-dissector")
+        mine = own_version()
         theirs = str((manifest.get("versions") or {}).get("dissector"))
         by = (
             "" if mine == theirs else f" (made by version {safe_text(theirs)[:20]}, this is {mine})"

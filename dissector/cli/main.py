@@ -19,6 +19,7 @@ from dissector.cli import exits
 from dissector.cli.options import COMPLETE, CommandGroup
 from dissector.cli.terminal import safe_text
 from dissector.errors import DissectorError
+from dissector.installed import DISTRIBUTION
 
 # Errors of the operating system that mean that the output could not be written.
 _WRITE_ERRORS: Final = frozenset(
@@ -73,6 +74,10 @@ _MODULES: Final = {
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+@click.version_option(
+    None, "-V", "--version", package_name=DISTRIBUTION, message="%(prog)s %(version)s",
+    help="Print the version; `dissector version` adds those of libraries.",
+)  # fmt: skip
 def dissector() -> None:
     """Read captures of Apache Pulsar or Cursus traffic: latency, permits, redelivery, checksums."""
 

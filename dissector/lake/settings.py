@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import zstandard
 
-from dissector.native.versions import version
+from dissector.installed import own_version
 
 
 def _setting(default: Any, meaning: str) -> Any:
@@ -52,7 +52,7 @@ SETTINGS: Final = LakeSettings()
 def writer_versions() -> dict[str, str]:
     """Return the versions that determine the files' bytes: equal rows give equal files."""
     zstd = ".".join(map(str, zstandard.ZSTD_VERSION))
-    return {"dissector": version("pulsar-dissector"), "zstd": zstd}
+    return {"dissector": own_version(), "zstd": zstd}
 
 
 def settings_table() -> list[str]:

@@ -1,13 +1,13 @@
 """Dissects the files of a capture to rows of its tables: the driver of all commands."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any
 
 from dissector.blocks import ByteArray, Column, TableBlock
 from dissector.capture.reader import FileFacts
 from dissector.dissection import Dissection, Options
 from dissector.errors import InputError
-from dissector.native.versions import version
+from dissector.installed import own_version
 from dissector.packet.link import link_type_name
 from dissector.packet.reader import PacketCounts
 from dissector.schemas import SCHEMA_VERSION
@@ -24,8 +24,6 @@ from dissector.sources.key_logs import keys_of
 from dissector.sources.rings import Chain
 
 Progress = Callable[[int], None]
-
-_DISTRIBUTION: Final = "pulsar-dissector"
 
 
 def dissect(
@@ -133,7 +131,7 @@ def _file_row(
         "packets_tcp": counts.used,
         "packets_ignored_by_reason": sorted(counts.ignored.items()),
         "clock_steps": facts.clock_steps,
-        "dissector_version": version(_DISTRIBUTION),
+        "dissector_version": own_version(),
         "schema_version": SCHEMA_VERSION,
     }
 

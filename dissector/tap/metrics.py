@@ -6,7 +6,6 @@ the same counts.
 """
 
 from collections.abc import Iterator, Mapping
-from importlib import metadata
 from typing import Final
 
 from prometheus_client.core import (
@@ -17,11 +16,11 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from dissector.installed import own_version
 from dissector.tap.finding_incidents import LABELS, FindingNumbers
 from dissector.tap.health import Health
 from dissector.tap.metric_series import BOUNDS_NS, Counts, Histograms, Key, label_text
 
-_DISTRIBUTION: Final = "pulsar-dissector"
 _NS: Final = 1e9
 _US: Final = 1e6
 _SUBSCRIPTION: Final = ("topic", "subscription")
@@ -174,9 +173,8 @@ class TapCollector(Collector):
 
     def _tap(self) -> Iterator[Metric]:
         health, numbers = self._health, self._numbers
-        version = metadata.version(_DISTRIBUTION)
         info = GaugeMetricFamily(f"{PREFIX}tap_info", "The program.", labels=("version",))
-        info.add_metric((version,), 1)
+        info.add_metric((own_version(),), 1)
         yield info
         for name, text, value in (
             ("tap_packets_received", "Packets taken in.", health.packets_seen),

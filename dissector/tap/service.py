@@ -8,12 +8,12 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any, Final, Protocol
 
 from dissector.blocks import Column, Int64Array, TableBlock
 from dissector.capture.reader import LIVE
 from dissector.dissection import Dissection, Options
+from dissector.installed import own_version
 from dissector.limits import NULL
 from dissector.notice_log import NoticeLog
 from dissector.packet.link import link_type_name
@@ -26,7 +26,6 @@ from dissector.tap.rotations import Fate, Rotations
 
 ROTATE_NS: Final = 60_000_000_000  # default; without a lake it bounds the waiting rows
 
-_DISTRIBUTION: Final = "pulsar-dissector"
 _NS: Final = 1_000_000_000
 _MEMORY_SECONDS: Final = 5.0
 _FATES: Final = 1000  # outcomes of the last rotations that are kept
@@ -333,6 +332,6 @@ def _file_row(index: int, part: Part, tap_run: str | None, cluster: str | None) 
         "packets_tcp": part.counts.used,
         "packets_ignored_by_reason": sorted(part.counts.ignored.items()),
         "clock_steps": facts.clock_steps,
-        "dissector_version": metadata.version(_DISTRIBUTION),
+        "dissector_version": own_version(),
         "schema_version": SCHEMA_VERSION,
     }

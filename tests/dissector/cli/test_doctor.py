@@ -25,6 +25,13 @@ def test_version_names_everything_that_matters(command: Command) -> None:
     assert found["numba"] == metadata.version("numba")
 
 
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_the_version_is_an_option_as_in_other_tools(command: Command, option: str) -> None:
+    result = command(option)
+    assert result.code == EXIT_OK
+    assert result.lines == [f"dissector {metadata.version('pulsar-dissector')}"]
+
+
 def test_a_whole_installation_is_well(command: Command) -> None:
     result = command("doctor")
     assert result.code == EXIT_OK, result.out
