@@ -32,7 +32,7 @@ unit = "s"
 why = "brokers give up a silent connection after two intervals of keep-alive, 60 s by default, 200 s where they are long"
 
 [text]
-what = "The broker refused {command} on {topic}[ (subscription {subscription})] for {client_ip} {refusals} times in {refused_s} s: {error_code}, '{error_text}'. Who holds it: {holder}."
+what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}, '{error_text}'. Who holds it: {holder}."
 known = "The refusal and the open of the holder (frame {holder_open}) are in the capture, and no close of it before."
 rival = "A holder that was about to close: a client that connects again may meet its own earlier connection for a moment."
 decides = "The broker's statistics of the topic: address and age of its producers and consumers."
@@ -47,7 +47,7 @@ rival = "Another host that holds the name by right, or the client's own earlier 
 severity = "error"
 verdict = "pattern"
 title = "A client is kept out by its own dead connection"
-what = "The broker refused {command} on {topic}[ (subscription {subscription})] for {client_ip} {refusals} times in {refused_s} s: {error_code}. The holder is an earlier connection of the same address, from port {holder_port}, that the broker has not given up: nothing of its client had come for {holder_silent_s} s at the last refusal."
+what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}. The holder is an earlier connection of the same address, from port {holder_port}, that the broker has not given up: nothing of its client had come for {holder_silent_s} s at the last refusal."
 known = "The holder's open (frame {holder_open}) and its last frame (frame {holder_last}) are in the capture, on another connection than the refused one."
 rival = "Another process on the same host that holds the name and is idle."
 decides = "Whether the process behind port {holder_port} still runs."
@@ -56,7 +56,7 @@ do = "Wait until the broker's keep-alive ends the old connection (60 s behind it
 [variant.own_second_connection]
 severity = "warning"
 title = "A client is kept out by another connection of the same address"
-what = "The broker refused {command} on {topic}[ (subscription {subscription})] for {client_ip} {refusals} times in {refused_s} s: {error_code}. The holder is another connection of the same address, from port {holder_port}, which is alive: its client had last sent {holder_silent_s} s before the last refusal."
+what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}. The holder is another connection of the same address, from port {holder_port}, which is alive: its client had last sent {holder_silent_s} s before the last refusal."
 known = "The holder's open (frame {holder_open}) and its last frame before the last refusal (frame {holder_last}) are in the capture."
 rival = "Two processes on one host, or one client that opened two connections to the broker."
 decides = "Which process owns port {holder_port}."
@@ -65,7 +65,7 @@ do = "Give each process its own name or subscription, or use a type that takes s
 [variant.own_connection]
 severity = "warning"
 title = "A client opens what it holds already"
-what = "The broker refused {command} on {topic}[ (subscription {subscription})] for {client_ip} {refusals} times in {refused_s} s: {error_code}. The holder was opened on the same connection (frame {holder_open}) and never closed."
+what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}. The holder was opened on the same connection (frame {holder_open}) and never closed."
 known = "Both opens are in the capture, on one connection, and no close between them."
 rival = "None on the wire: one process did both."
 decides = "Where in the application the name is opened twice."
@@ -74,7 +74,7 @@ do = "Close the first producer or consumer before opening it again, or share it.
 [variant.other_host]
 severity = "error"
 title = "A client is kept out by another host"
-what = "The broker refused {command} on {topic}[ (subscription {subscription})] for {client_ip} {refusals} times in {refused_s} s: {error_code}. The holder is {holder_ip}, port {holder_port}."
+what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}. The holder is {holder_ip}, port {holder_port}."
 known = "The holder's open (frame {holder_open}) is in the capture, and no close of it before the refusal."
 rival = "Two addresses of one process, or a proxy in front of one of them."
 decides = "Whether both hosts are meant to run the same application: pods that replace each other overlap for a while."
@@ -84,7 +84,7 @@ do = "Give each host its own name or subscription; for a Failover of processes u
 severity = "error"
 verdict = "pattern"
 title = "A client is kept out by a dead connection of another host"
-what = "The broker refused {command} on {topic}[ (subscription {subscription})] for {client_ip} {refusals} times in {refused_s} s: {error_code}. The holder is {holder_ip}, port {holder_port}, whose connection the broker has not given up: nothing of it had come for {holder_silent_s} s at the last refusal."
+what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}. The holder is {holder_ip}, port {holder_port}, whose connection the broker has not given up: nothing of it had come for {holder_silent_s} s at the last refusal."
 known = "The holder's open (frame {holder_open}) and its last frame (frame {holder_last}) are in the capture, and no close of it before the last refusal."
 rival = "A process on {holder_ip} that holds the name and stands still."
 decides = "Whether the process behind {holder_ip}, port {holder_port}, still runs."
@@ -93,7 +93,7 @@ do = "Wait until the broker's keep-alive ends the dead connection (60 s behind i
 [variant.exclusive]
 severity = "warning"
 title = "A producer is kept out since another one has the topic for itself"
-what = "The broker refused {command} on {topic}[ (subscription {subscription})] for {client_ip} {refusals} times in {refused_s} s: {error_code}, '{error_text}'. Who holds it: {holder}."
+what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}, '{error_text}'. Who holds it: {holder}."
 known = "The broker's text names exclusive access; names of producers do not decide it."
 rival = "An exclusive producer that is gone and whose connection the broker has not given up."
 decides = "The broker's statistics of the topic: access mode, address and age of its producers."
@@ -107,7 +107,7 @@ title = "A producer was refused since another one has the topic for itself"
 [variant.subscription_type]
 severity = "warning"
 title = "A consumer asks for another type than its subscription has"
-what = "The broker refused {command} on {topic}[ (subscription {subscription})] for {client_ip} {refusals} times in {refused_s} s: {error_code}, '{error_text}'. Who holds it: {holder}."
+what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}, '{error_text}'. Who holds it: {holder}."
 known = "The broker's text says that the subscription has another type while consumers are on it."
 rival = "None for the refusal."
 decides = "The type that each application gives to the subscription."
@@ -121,7 +121,7 @@ title = "A consumer asked for another type than its subscription has"
 [variant.range]
 severity = "error"
 title = "A consumer is refused since its hash range is another one's"
-what = "The broker refused {command} on {topic}[ (subscription {subscription})] for {client_ip} {refusals} times in {refused_s} s: {error_code}, a range conflict. The range is held by {holder}[: {holder_ip}, port {holder_port}]."
+what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}, a range conflict. The range is held by {holder}[: {holder_ip}, port {holder_port}]."
 known = "The broker's text says that ranges overlap[, and names address {text_address} for the other consumer]."
 rival = "A consumer that is gone and whose connection the broker has not given up, if its connection is not in the capture."
 decides = "The ranges that each consumer of the subscription asks for (KeySharedPolicy.stickyHashRange)."
@@ -136,7 +136,7 @@ title = "A consumer was refused a hash range that is another one's"
 severity = "error"
 verdict = "pattern"
 title = "A consumer is kept out of its hash range by a dead connection"
-what = "The broker refused {command} on {topic}[ (subscription {subscription})] for {client_ip} {refusals} times in {refused_s} s: {error_code}, a range conflict. The range is held by {holder_ip}, port {holder_port}, whose connection the broker has not given up: nothing of it had come for {holder_silent_s} s at the last refusal."
+what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}, a range conflict. The range is held by {holder_ip}, port {holder_port}, whose connection the broker has not given up: nothing of it had come for {holder_silent_s} s at the last refusal."
 known = "[The broker's text names address {text_address} for the other consumer; ]its open (frame {holder_open}) and its last frame (frame {holder_last}) are in the capture, and no close of it before the last refusal."
 rival = "A process on {holder_ip} that stands still and lives on."
 decides = "Whether the process behind {holder_ip}, port {holder_port}, still runs."
@@ -146,7 +146,7 @@ do = "Wait until the broker's keep-alive ends the dead connection (60 s behind i
 severity = "error"
 verdict = "pattern"
 title = "A client is kept out by what was opened again behind its own close"
-what = "The broker refused {command} on {topic}[ (subscription {subscription})] for {client_ip} {refusals} times in {refused_s} s: {error_code}. The holder is {holder_ip}, port {holder_port}, which had sent its close (frame {holder_close}) and, before that was answered, opened the same id again (frame {holder_open})."
+what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}. The holder is {holder_ip}, port {holder_port}, which had sent its close (frame {holder_close}) and, before that was answered, opened the same id again (frame {holder_open})."
 known = "The holder's close, its open behind it and the refusals are in the capture, and no close since."
 rival = "An application that uses it and reconnected by itself: clients give a new id to what is created anew."
 decides = "Whether the process behind {holder_ip}, port {holder_port}, still knows that it has it open."
@@ -155,7 +155,7 @@ do = "End that process or its connection: its application closed this, so that n
 [variant.limit]
 severity = "warning"
 title = "A topic has as many producers or consumers as it may have"
-what = "The broker refused {command} on {topic}[ (subscription {subscription})] for {client_ip} {refusals} times in {refused_s} s: '{error_text}'."
+what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: '{error_text}'."
 known = "The broker's text names a limit: other names are refused, too."
 rival = "Dead producers or consumers that still count."
 decides = "The broker's statistics of the topic: how many there are, of what age."
@@ -170,7 +170,7 @@ title = "A producer or consumer was one more than the topic may have"
 whole = "whoever holds the name may have opened it before the window"
 severity = "error"
 title = "A client is kept out by a name that is taken"
-what = "The broker refused {command} on {topic}[ (subscription {subscription})] for {client_ip} {refusals} times in {refused_s} s: {error_code}, '{error_text}'. No open of the holder is in this capture."
+what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}, '{error_text}'. No open of the holder is in this capture."
 known = "The refusals are in the capture, an open that could hold the name is not."
 rival = "Another host that holds the name by right, or the client's own earlier connection from before the capture."
 */
@@ -336,7 +336,7 @@ SELECT
   j.topic AS subject_topic, j.subscription AS subject_subscription,
   j.client_ip AS subject_client_ip, j.request_command AS subject_command,
   j.error_code AS measured_error_code, j.error_text AS measured_error_text,
-  j.refusals AS measured_refusals, (j.last_ns - j.first_ns) / 1e9 AS measured_refused_s,
+  j.refusals AS measured_refusals, CASE WHEN j.refusals > 1 THEN (j.last_ns - j.first_ns) / 1e9 END AS measured_refused_s,
   CASE
     WHEN j.cause = 'range' AND j.kind = 'not_in_capture'
       THEN 'a connection whose open is not in this capture'
