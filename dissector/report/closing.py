@@ -59,10 +59,14 @@ def about(section: Row) -> str:
     counted = total["frames_straddling"] - total["frames_lost"]
     sentences = [
         "What captures know only together: a connection that goes on in the next one, a message "
-        "that is published in one and delivered in another. "
-        f"{many(total['captures_joined'], 'capture', 'captures')} of {total['captures']} "
-        f"were read as {total['groups']}."
+        "that is published in one and delivered in another."
     ]
+    of_all = f"of {many(total['captures'], 'capture', 'captures')}"
+    if total["captures_joined"]:
+        groups = many(total["groups"], "group", "groups")
+        sentences.append(f"{total['captures_joined']:,} {of_all} are joined, in {groups}.")
+    else:
+        sentences.append(f"None {of_all} has to be joined with another.")
     if total["frames_straddling"]:
         frames = many(total["frames_straddling"], "frame", "frames")
         sentences.append(
