@@ -30,7 +30,8 @@ def test_a_section_says_what_captures_know_only_together(tmp_path: Path) -> None
     assert total["exchanges_answered_later"] > 0 and total["redeliveries_recognised"] > 0
     assert "orphan_response" in total["outcomes_before"]
     assert "orphan_response" not in total["outcomes_after"]
-    assert content["straddling"] == [] and "3 of 3 captures are joined, in 1 group." in content["about"]
+    assert content["straddling"] == []
+    assert "3 of 3 captures are joined, in 1 group." in content["about"]
     assert len(redelivered) + total["redeliveries_recognised"] > 50
 
 
