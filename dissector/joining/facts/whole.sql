@@ -139,7 +139,7 @@ WITH present AS (
 present_and_before AS (
   SELECT t.* REPLACE (o.n AS opened_frame_no, r.n AS ready_frame_no, c.n AS closed_frame_no),
     NULL::BOOLEAN AS is_refused, NULL::BIGINT AS answer_n, NULL::VARCHAR AS code,
-    NULL::VARCHAR AS given_name
+    NULL::VARCHAR AS given_name, NULL::BOOLEAN AS is_repetition
   FROM present AS t
   LEFT JOIN whole.orders AS o
     ON o.rank = t.rank AND o.chain = t.chain AND o.frame_no = t.opened_frame_no
@@ -161,12 +161,35 @@ ordered_handles AS (
   FROM present_and_before AS t
   LEFT JOIN whole.openings AS a ON a.chain = t.chain AND a.n = t.opened_frame_no
 ),
+-- is_repetition: an error answered the opening of an id that earlier captures hold open, or whose
+-- opening there waits for its answer (up to frame open_until). It closes nothing.
+counted_closes AS (
+  SELECT *, count(*) FILTER (refused_code IS NULL AND closed_frame_no IS NOT NULL) OVER earlier AS closes,
+    CASE WHEN closed_by <> 'capture_end' OR closed_frame_no IS NOT NULL THEN NULL
+      WHEN ready_frame_no IS NOT NULL THEN 2e18
+      WHEN opened_frame_no IS NOT NULL THEN coalesce(answer_n, 2e18) END AS open_until
+  FROM ordered_handles WINDOW earlier AS (PARTITION BY kind, chain, id ORDER BY rank, own
+    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+),
+repetitions AS (
+  SELECT * EXCLUDE (closes, open_until) REPLACE (coalesce(is_repetition,
+    refused_code IS NOT NULL AND closed_frame_no < max(open_until) OVER (
+      PARTITION BY kind, chain, id, closes ORDER BY rank, own
+      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), false) AS is_repetition)
+  FROM counted_closes
+),
 incarnation_starts AS (
-  SELECT *, CASE WHEN lag(own) OVER turns IS NULL OR own > 0 THEN 1
+  SELECT * REPLACE (
+      CASE WHEN is_repetition THEN 'capture_end' ELSE closed_by END AS closed_by,
+      CASE WHEN NOT is_repetition THEN closed_frame_no END AS closed_frame_no,
+      CASE WHEN NOT is_repetition THEN refused_code END AS refused_code),
+    CASE WHEN lag(own) OVER turns IS NULL THEN 1
+    WHEN lag(is_repetition) OVER turns THEN 0
+    WHEN own > 0 THEN 1
     WHEN opened_frame_no IS NULL THEN 0
     WHEN lag(closed_by) OVER turns = 'capture_end' AND lag(closed_frame_no) OVER turns IS NULL
       AND NOT coalesce(lag(is_refused) OVER turns, false) THEN 0 ELSE 1 END AS begins
-  FROM ordered_handles WINDOW turns AS (PARTITION BY kind, chain, id ORDER BY rank, own)
+  FROM repetitions WINDOW turns AS (PARTITION BY kind, chain, id ORDER BY rank, own)
 ),
 numbered_handles AS (
   SELECT *, sum(begins) OVER (PARTITION BY kind, chain, id ORDER BY rank, own)::BIGINT - 1
@@ -196,18 +219,19 @@ WHERE f.command = 'FLOW' GROUP BY p.chain, f.consumer_id, h.incarnation;
 CREATE TABLE whole.merged_handles AS
 WITH merged_parts AS (
   SELECT kind, chain, id, incarnation,
-    arg_min(COLUMNS(* EXCLUDE (kind, chain, rank, id, own, incarnation, closed_frame_no, closed_by,
-      refused_code, is_refused, begins, topic_before, name_before, subscription_before, epoch)), rank)
-      AS '\0',
-    arg_max(epoch, rank) AS epoch,
-    coalesce(arg_min(closed_frame_no, rank) FILTER (closed_by IN ('client', 'broker')),
-      arg_max(closed_frame_no, rank)) AS closed_frame_no,
-    coalesce(arg_min(closed_by, rank) FILTER (closed_by IN ('client', 'broker')),
-      arg_max(closed_by, rank)) AS closed_by,
-    arg_max(refused_code, rank) AS refused_code,
-    bool_or(is_refused) AND NOT coalesce(arg_max(closed_frame_no, rank) < arg_min(answer_n, rank),
+    arg_min(COLUMNS(* EXCLUDE (kind, chain, rank, id, own, place, incarnation, closed_frame_no, closed_by,
+      refused_code, is_refused, is_repetition, begins, topic_before, name_before, subscription_before,
+      epoch)), place) AS '\0',
+    arg_max(epoch, place) AS epoch,
+    coalesce(arg_min(closed_frame_no, place) FILTER (closed_by IN ('client', 'broker')),
+      arg_max(closed_frame_no, place)) AS closed_frame_no,
+    coalesce(arg_min(closed_by, place) FILTER (closed_by IN ('client', 'broker')),
+      arg_max(closed_by, place)) AS closed_by,
+    arg_max(refused_code, place) AS refused_code,
+    bool_or(is_refused) AND NOT coalesce(arg_max(closed_frame_no, place) < arg_min(answer_n, place),
       false) AS is_refused
-  FROM whole.handles GROUP BY kind, chain, id, incarnation
+  FROM (SELECT *, row(rank, own) AS place FROM whole.handles)
+  GROUP BY kind, chain, id, incarnation
 )
 SELECT h.* EXCLUDE (is_refused, code, answer_n, given_name) REPLACE (
     coalesce(h.name, h.given_name) AS name,
