@@ -194,13 +194,13 @@ def find_left_out(
             "USING (capture, connection_id)"
         )
         overlapping = overlaps(handovers, rows.to_arrow_table().to_pylist())
-    windows = {flow: window for one in overlapping for flow, window in one.windows().items()}
+    # A capture may share bytes with the one before it and with the one behind it.
+    windows = {(*flow, *window) for one in overlapping for flow, window in one.windows().items()}
     left_out: list[Repeat] = []
     if windows:
-        given = [(*flow, *window) for flow, window in windows.items()]
-        db.register("windows", _table(given, _WINDOWS))
+        db.register("windows", _table(sorted(windows), _WINDOWS))
         near = db.sql(
-            "SELECT capture, connection_id, direction, frame_no, stream_offset, status, "
+            "SELECT DISTINCT capture, connection_id, direction, frame_no, stream_offset, status, "
             f"frame_bytes FROM {frames} JOIN windows USING (capture, connection_id, direction) "
             "WHERE stream_offset >= low AND stream_offset < high"
         )

@@ -226,9 +226,23 @@ def find_proxy_peers(connections: Iterable[Row]) -> dict[ConnectionId, Row]:
     return proxy_peers
 
 
+def _missing_since(before: Row, after: Row, direction: str, end: int | None) -> int | None:
+    """The missing bytes of a handover. end: where the direction ended in the last capture that has
+    bytes of it, which tells no more than that some are missing."""
+    if before["ended"] != "capture_end":
+        return None
+    if end_of(before, direction) is not None:
+        return missing(before, after, direction)
+    found = distance(end, begin_of(after, direction))
+    return found if found is not None and 0 < found <= MAX_HANDOVER_BYTES else None
+
+
 def find_handovers(connections: Iterable[Row]) -> list[Handover]:
     """The handovers of connections from one capture to the next, one per direction."""
     handovers = []
+    roots: dict[ConnectionId, ConnectionId] = {}
+    # Where each direction of a root ended so far, for captures that have no bytes of it.
+    ends: dict[tuple[ConnectionId, str], int] = {}
     for rows in _by_key(connections):
         waiting: list[Row] = []
         for row in rows:
@@ -237,19 +251,19 @@ def find_handovers(connections: Iterable[Row]) -> list[Handover]:
             is_midstream = row["started"] == "midstream"
             earlier = reversed(waiting) if is_midstream else iter(waiting[-1:])
             before = next((other for other in earlier if continues(other, row)), None)
+            key = (row["capture"], row["connection_id"])
             if before is not None:
                 waiting.remove(before)
-                first, second = ((each["capture"], each["connection_id"]) for each in (before, row))
-                is_over = before["ended"] != "capture_end"
+                first = (before["capture"], before["connection_id"])
+                root = roots[key] = roots.get(first, first)
                 handovers += [
-                    Handover(
-                        first,
-                        second,
-                        direction,
-                        None if is_over else missing(before, row, direction),
-                    )
+                    Handover(first, key, direction,
+                             _missing_since(before, row, direction, ends.get((root, direction))))
                     for direction in BOTH_DIRECTIONS
-                ]
+                ]  # fmt: skip
+            for direction in BOTH_DIRECTIONS:
+                if (end := end_of(row, direction)) is not None:
+                    ends[roots.get(key, key), direction] = end
             waiting.append(row)
     return handovers
 

@@ -139,7 +139,7 @@ WITH present AS (
 present_and_before AS (
   SELECT t.* REPLACE (o.n AS opened_frame_no, r.n AS ready_frame_no, c.n AS closed_frame_no),
     NULL::BOOLEAN AS is_refused, NULL::BIGINT AS answer_n, NULL::VARCHAR AS code,
-    NULL::VARCHAR AS given_name
+    NULL::VARCHAR AS given_name, NULL::BOOLEAN AS is_repetition
   FROM present AS t
   LEFT JOIN whole.orders AS o
     ON o.rank = t.rank AND o.chain = t.chain AND o.frame_no = t.opened_frame_no
@@ -161,12 +161,35 @@ ordered_handles AS (
   FROM present_and_before AS t
   LEFT JOIN whole.openings AS a ON a.chain = t.chain AND a.n = t.opened_frame_no
 ),
+-- is_repetition: an error answered the opening of an id that earlier captures hold open, or whose
+-- opening there waits for its answer (up to frame open_until). It closes nothing.
+counted_closes AS (
+  SELECT *, count(*) FILTER (refused_code IS NULL AND closed_frame_no IS NOT NULL) OVER earlier AS closes,
+    CASE WHEN closed_by <> 'capture_end' OR closed_frame_no IS NOT NULL THEN NULL
+      WHEN ready_frame_no IS NOT NULL THEN 2e18
+      WHEN opened_frame_no IS NOT NULL THEN coalesce(answer_n, 2e18) END AS open_until
+  FROM ordered_handles WINDOW earlier AS (PARTITION BY kind, chain, id ORDER BY rank, own
+    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+),
+repetitions AS (
+  SELECT * EXCLUDE (closes, open_until) REPLACE (coalesce(is_repetition,
+    refused_code IS NOT NULL AND closed_frame_no < max(open_until) OVER (
+      PARTITION BY kind, chain, id, closes ORDER BY rank, own
+      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), false) AS is_repetition)
+  FROM counted_closes
+),
 incarnation_starts AS (
-  SELECT *, CASE WHEN lag(own) OVER turns IS NULL OR own > 0 THEN 1
+  SELECT * REPLACE (
+      CASE WHEN is_repetition THEN 'capture_end' ELSE closed_by END AS closed_by,
+      CASE WHEN NOT is_repetition THEN closed_frame_no END AS closed_frame_no,
+      CASE WHEN NOT is_repetition THEN refused_code END AS refused_code),
+    CASE WHEN lag(own) OVER turns IS NULL THEN 1
+    WHEN lag(is_repetition) OVER turns THEN 0
+    WHEN own > 0 THEN 1
     WHEN opened_frame_no IS NULL THEN 0
     WHEN lag(closed_by) OVER turns = 'capture_end' AND lag(closed_frame_no) OVER turns IS NULL
       AND NOT coalesce(lag(is_refused) OVER turns, false) THEN 0 ELSE 1 END AS begins
-  FROM ordered_handles WINDOW turns AS (PARTITION BY kind, chain, id ORDER BY rank, own)
+  FROM repetitions WINDOW turns AS (PARTITION BY kind, chain, id ORDER BY rank, own)
 ),
 numbered_handles AS (
   SELECT *, sum(begins) OVER (PARTITION BY kind, chain, id ORDER BY rank, own)::BIGINT - 1
@@ -196,18 +219,19 @@ WHERE f.command = 'FLOW' GROUP BY p.chain, f.consumer_id, h.incarnation;
 CREATE TABLE whole.merged_handles AS
 WITH merged_parts AS (
   SELECT kind, chain, id, incarnation,
-    arg_min(COLUMNS(* EXCLUDE (kind, chain, rank, id, own, incarnation, closed_frame_no, closed_by,
-      refused_code, is_refused, begins, topic_before, name_before, subscription_before, epoch)), rank)
-      AS '\0',
-    arg_max(epoch, rank) AS epoch,
-    coalesce(arg_min(closed_frame_no, rank) FILTER (closed_by IN ('client', 'broker')),
-      arg_max(closed_frame_no, rank)) AS closed_frame_no,
-    coalesce(arg_min(closed_by, rank) FILTER (closed_by IN ('client', 'broker')),
-      arg_max(closed_by, rank)) AS closed_by,
-    arg_max(refused_code, rank) AS refused_code,
-    bool_or(is_refused) AND NOT coalesce(arg_max(closed_frame_no, rank) < arg_min(answer_n, rank),
+    arg_min(COLUMNS(* EXCLUDE (kind, chain, rank, id, own, place, incarnation, closed_frame_no, closed_by,
+      refused_code, is_refused, is_repetition, begins, topic_before, name_before, subscription_before,
+      epoch)), place) AS '\0',
+    arg_max(epoch, place) AS epoch,
+    coalesce(arg_min(closed_frame_no, place) FILTER (closed_by IN ('client', 'broker')),
+      arg_max(closed_frame_no, place)) AS closed_frame_no,
+    coalesce(arg_min(closed_by, place) FILTER (closed_by IN ('client', 'broker')),
+      arg_max(closed_by, place)) AS closed_by,
+    arg_max(refused_code, place) AS refused_code,
+    bool_or(is_refused) AND NOT coalesce(arg_max(closed_frame_no, place) < arg_min(answer_n, place),
       false) AS is_refused
-  FROM whole.handles GROUP BY kind, chain, id, incarnation
+  FROM (SELECT *, row(rank, own) AS place FROM whole.handles)
+  GROUP BY kind, chain, id, incarnation
 )
 SELECT h.* EXCLUDE (is_refused, code, answer_n, given_name) REPLACE (
     coalesce(h.name, h.given_name) AS name,
@@ -268,39 +292,67 @@ LEFT JOIN whole.handles AS h ON h.kind = 'consumer' AND h.chain = p.chain AND h.
   AND h.own = a.incarnation AND h.id = a.consumer_id
 UNION ALL BY NAME FROM whole.carried_acks;
 
--- events: holes, including those between captures. If a direction continues from the previous capture,
--- skipped bytes are the rest of a frame, up to that frame's end (rests).
-CREATE VIEW whole.events AS
-WITH first_frames AS (
-  SELECT capture, connection_id, direction, min(frame_no) AS frame_no,
-    min(stream_offset) AS stream_offset
-  FROM main.frames SEMI JOIN (
-    SELECT capture, connection_id FROM main.all_events WHERE event = 'skipped'
-    UNION ALL SELECT capture, connection_id FROM main.notices WHERE code = 'gap_lost'
-    UNION ALL SELECT after_capture, after_connection_id FROM main.handovers WHERE missing > 0
-  ) USING (capture, connection_id)
-  GROUP BY capture, connection_id, direction
-),
--- Bytes missing before the first frame of a direction: between captures, or before the capture knew the
--- protocol, when it wrote a notice but no event.
-before_first AS (
+-- first_frames: the first frame of each direction, where a border may hide something.
+CREATE VIEW whole.first_frames AS
+SELECT capture, connection_id, direction, min(frame_no) AS frame_no,
+  min(stream_offset) AS stream_offset
+FROM main.frames SEMI JOIN (
+  SELECT capture, connection_id FROM main.all_events WHERE event = 'skipped'
+  UNION ALL SELECT capture, connection_id FROM main.notices WHERE code = 'gap_lost'
+  UNION ALL SELECT after_capture, after_connection_id FROM main.handovers WHERE missing > 0
+) USING (capture, connection_id)
+GROUP BY capture, connection_id, direction;
+
+-- border_gaps: bytes missing before the first frame of a direction: between captures, or before the
+-- capture knew the protocol, when it wrote a notice but no event. They may lie behind any frame from
+-- from_n on, before until_n: from the end of the last capture that has frames of the direction to the
+-- first one of these behind the border.
+CREATE VIEW whole.border_gaps AS
+WITH before_first AS (
   SELECT after_capture AS capture, after_connection_id AS connection_id, direction
   FROM main.handovers WHERE missing > 0
   UNION
   SELECT g.capture, g.connection_id, g.direction
   FROM main.notices AS g JOIN whole.parts AS p USING (capture, connection_id)
-  LEFT JOIN first_frames AS b USING (capture, connection_id, direction)
+  LEFT JOIN whole.first_frames AS b USING (capture, connection_id, direction)
   ANTI JOIN main.all_events AS e ON e.capture = g.capture AND e.connection_id = g.connection_id
     AND e.direction = g.direction AND e.event = 'gap' AND e.stream_offset = g.stream_offset
   WHERE g.code = 'gap_lost' AND coalesce(g.stream_offset < b.stream_offset, true)
     AND CASE g.direction WHEN 'to_client' THEN p.comes_from_to_client
       ELSE p.comes_from_to_broker END
 ),
-event_positions AS (
+borders AS (
+  SELECT p.chain, p.rank, s.direction FROM before_first AS s
+  JOIN whole.parts AS p USING (capture, connection_id)
+),
+spans AS (
+  SELECT p.chain, p.rank, f.direction, min(o.n) AS n
+  FROM main.frames AS f JOIN whole.parts AS p USING (capture, connection_id)
+  SEMI JOIN borders AS b ON b.chain = p.chain
+  JOIN whole.orders AS o ON o.rank = p.rank AND o.chain = p.chain AND o.frame_no = f.frame_no
+  GROUP BY p.chain, p.rank, f.direction
+),
+chain_spans AS (SELECT chain, rank, min(n) AS n FROM spans GROUP BY chain, rank),
+earlier AS (
+  SELECT b.*, coalesce(l.rank + 1, b.rank) AS from_rank FROM borders AS b
+  ASOF LEFT JOIN spans AS l
+    ON l.chain = b.chain AND l.direction = b.direction AND l.rank < b.rank
+)
+SELECT b.chain, b.direction, coalesce(s.n - 1, (SELECT max(n) FROM whole.orders)) AS from_n,
+  f.n AS until_n
+FROM earlier AS b
+ASOF LEFT JOIN chain_spans AS s ON s.chain = b.chain AND s.rank >= b.from_rank
+ASOF LEFT JOIN spans AS f
+  ON f.chain = b.chain AND f.direction = b.direction AND f.rank >= b.rank;
+
+-- events: holes, including those between captures. If a direction continues from the previous capture,
+-- skipped bytes are the rest of a frame, up to that frame's end (rests).
+CREATE VIEW whole.events AS
+WITH event_positions AS (
   SELECT p.rank, p.chain, e.direction, e.is_inside,
     CASE WHEN is_at_border THEN 0 ELSE e.behind_frame_no END AS behind_frame_no, e.event
   FROM main.all_events AS e JOIN whole.parts AS p USING (capture, connection_id)
-  LEFT JOIN first_frames AS b ON b.capture = e.capture AND b.connection_id = e.connection_id
+  LEFT JOIN whole.first_frames AS b ON b.capture = e.capture AND b.connection_id = e.connection_id
     AND b.direction = e.direction
   LEFT JOIN main.rests AS r ON r.capture = e.capture AND r.connection_id = e.connection_id
     AND r.direction = e.direction
@@ -308,13 +360,6 @@ event_positions AS (
     AND CASE e.direction WHEN 'to_client' THEN p.comes_from_to_client
       ELSE p.comes_from_to_broker END AS is_at_border) AS s
   WHERE e.event IN ('gap', 'skipped') AND NOT (is_at_border AND coalesce(e.bytes <= r.bytes, true))
-  UNION ALL
-  -- The hole may lie behind any frame up to the first one.
-  SELECT p.rank, p.chain, s.direction, false, coalesce(o.frame_no, 0), 'gap'
-  FROM before_first AS s JOIN whole.parts AS p USING (capture, connection_id)
-  LEFT JOIN first_frames AS b USING (capture, connection_id, direction)
-  LEFT JOIN (FROM whole.orders UNION ALL BY NAME SELECT rank, chain, 0 AS frame_no FROM whole.parts)
-    AS o ON o.rank = p.rank AND o.chain = p.chain AND coalesce(o.frame_no < b.frame_no, true)
 ),
 first_numbers AS (SELECT rank, chain, min(n) AS n FROM whole.orders GROUP BY rank, chain),
 gap_positions AS (
@@ -334,4 +379,9 @@ ASOF LEFT JOIN (FROM whole.orders SEMI JOIN event_positions USING (rank, chain))
 LEFT JOIN first_numbers AS l ON l.rank = e.rank AND l.chain = e.chain
 UNION ALL
 SELECT '', g.chain, 'gap', g.direction, g.is_inside, coalesce(g.n, l.n - 1, 0)
-FROM gap_positions AS g LEFT JOIN first_numbers AS l ON l.rank = g.rank AND l.chain = g.chain;
+FROM gap_positions AS g LEFT JOIN first_numbers AS l ON l.rank = g.rank AND l.chain = g.chain
+UNION ALL
+SELECT '', b.chain, 'gap', b.direction, false, o.n
+FROM whole.border_gaps AS b JOIN (
+  SELECT chain, n FROM whole.orders UNION ALL SELECT DISTINCT chain, from_n FROM whole.border_gaps
+) AS o ON o.chain = b.chain AND o.n >= b.from_n AND coalesce(o.n < b.until_n, true);

@@ -75,6 +75,25 @@ def test_a_border_within_a_handshake_divides_no_connection() -> None:
         assert links.find_handovers([asked, answered | other]) == []
 
 
+@pytest.mark.parametrize(("first", "missing"), [(900, None), (950, 50), (1 << 30, None)])
+def test_a_capture_without_bytes_of_a_direction_hides_no_missing_ones(
+    first: int, missing: int | None
+) -> None:
+    silent = after("b", first_seq_to_client=None, last_seq_to_client=None)
+    third = after(
+        "c", first_ts_ns=20 * S, first_seq_to_broker=3000, first_seq_to_client=first,
+        last_seq_to_client=first + 600, last_ts_ns=30 * S,
+    )  # fmt: skip
+    found = {
+        (handover.after[0], handover.direction): handover.missing
+        for handover in links.find_handovers([row("a"), silent, third])
+    }
+    assert found == {
+        ("b", "to_broker"): 0, ("b", "to_client"): None,
+        ("c", "to_broker"): 0, ("c", "to_client"): missing,
+    }  # fmt: skip
+
+
 def test_what_comes_behind_an_end_belongs_to_it() -> None:
     ended = row("a", ended="fin", ended_packet=9, fin_packet_to_broker=8, fin_packet_to_client=9)
     tail = after("b", protocol="none", first_seq_to_broker=2001, first_seq_to_client=901)

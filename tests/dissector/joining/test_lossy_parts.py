@@ -15,13 +15,17 @@ from tests.dissector.observed import CAPTURES, CASES, name_of
 from tests.split import Facts, facts, quiet_places
 from tests.wire.recut import is_pcap, with_losses
 
-# By day with the seeds whose holes lie at a border, before the first frame behind it, and where an
-# id is opened again.
+# By day with the seeds whose holes lie at a border, before the first frame behind it, over a part
+# without bytes of their direction, where copies of packets lie, and where an id is opened again.
 DRAWN = (
     ("pulsar-apache/cpp-c41_unload.pcap", 0.1, 3),
     ("pulsar-apache/cpp-c41_unload.pcap", 0.1, 4),
     ("pulsar-apache/java-j17_blocked_unacked.pcap", 0.02, 4),
     ("pulsar-apache/cpp-c40_killed_Shared.pcap", 0.1, 0),
+    ("pulsar/cpp-s22_multi_one_conn.pcap", 0.1, 0),
+    ("pulsar/tap-duplicated.pcap", 0.1, 1),
+    ("pulsar-apache/cpp-s12_seek-bem.pcap", 0.1, 0),
+    ("pulsar-apache/java-j26_backlog_quota.pcap", 0.02, 1),
 )
 ALL = tuple(
     (name_of(case), rate, seed) for case in CASES for rate in (0.02, 0.1) for seed in (0, 1)
