@@ -256,7 +256,7 @@ def _build(
     widest = min(first for first, _ in spans), max(last for _, last in spans)
     steps: dict[str | None, int] = {name: step_ns(*span) for name, span in read.spans.items()}
     tables = {**{name: [] for name in rule_queries()}, "files": read.known.files, **tables}
-    merged = MergedTables(tables, step_ns(*widest), steps)
+    merged = MergedTables(tables, step_ns(*widest), steps, scope.selection)
     section = None if verdicts is None else by_capture.verdict_section(verdicts.to_pylist())
     report = build(merged, scope.sections_made, section)
     if not scope.selection.is_everything:

@@ -59,7 +59,8 @@ def _aside(merged: MergedTables, pairs: set[Group]) -> list[Row]:
     publishes = []
     for row in merged.rows("reconsumed"):
         kind, topic, subscription = _origin(row, origins)
-        if kind is not None:
+        names = row["topic"], topic
+        if kind is not None and merged.selection.has_origin(names, subscription):
             publishes.append(
                 {
                     "kind": kind,
