@@ -167,17 +167,6 @@ class Selection(NamedTuple):
         is_part = bool(partition and number) and not number.strip(_DIGITS)
         return any(name in self._topic_names for name in (topic, *([whole] if is_part else ())))
 
-    def has_origin(self, topics: Iterable[str | None], subscription: str | None) -> bool:
-        """Whether the names of a message that a consumer put aside are selected.
-
-        Args:
-            topics: the one it was published to, and the one from which it came.
-            subscription: the one from which it came.
-        """
-        return (not self.topics or any(name and self.has_topic(name) for name in topics)) and (
-            not self.subscriptions or subscription in self.subscriptions
-        )
-
     def has(self, first_ns: int | None, last_ns: int | None, subject: Mapping[str, Any]) -> bool:
         """Whether a finding with a range of time and a subject is selected; a condition on a name
         that the subject lacks is met."""

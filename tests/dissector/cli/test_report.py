@@ -141,7 +141,7 @@ def test_report_reads_a_lake_that_is_there(command: Command, nacks: Path, tmp_pa
         "report", "--lake", tmp_path / "lake", "-o", tmp_path / "out", "--capture", capture
     )
     assert (result.code, result.lines) == (EXIT_OK, [str(tmp_path / "out" / "report.html")])
-    assert "captures read: 0 of 1" in result.err, "it was counted when it landed"
+    assert "captures read anew: 0 of 1" in result.err, "it was counted when it landed"
     by_lake = command("summary", "--lake", tmp_path / "lake", "--capture", capture, "--json")
     assert by_lake.out == command("summary", nacks, "--json").out
     for wrong in (["summary"], ["summary", nacks, "--lake", tmp_path / "lake"],
