@@ -34,6 +34,7 @@ def paths_of(report: Any, prefix: str = "") -> Iterator[str]:
         yield prefix
 
 
+_OF_ANY: Final = ", and 'finding.severity >= error' asks of findings"
 _KEYED: Final = frozenset({"not_judged", "limits_hit", "one_way_connections", "validation_errors"})
 # Parts that a report has only in some cases.
 _OPTIONAL: Final = (
@@ -100,7 +101,7 @@ def value_at(report: Any, path: str) -> expression.Value:
             return None
         else:
             near = _nearest(path, list(paths_of(report)))
-            hint = f"; did you mean {near}?" if near else "; --json of summary shows all"
+            hint = f"; did you mean {near}?" if near else f"; --json of summary shows all{_OF_ANY}"
             raise UsageError(f"--fail-on: the report has no number {path}{hint}")
     if isinstance(entry, dict | list):
         raise UsageError(f"--fail-on: {path} is not a single number")

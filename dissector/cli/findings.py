@@ -240,8 +240,8 @@ def explain(words: tuple[str, ...], folder: Path | None) -> int:
         lines = [*lines, "", "dissector explain CODE says more of one of these."]
     if not lines:
         raise UsageError(
-            f"{name} is no finding, notice, error, command or word of a table, and no frame length "
-            "that is known"
+            f"{name!r} is no finding, notice, error, command or word of a table, and no frame "
+            "length that is known; fewer words find more, such as: dissector explain timeout"
         )
     width = terminal_width()
     for line in lines:

@@ -296,10 +296,11 @@ def compact(common: Common, folder: Path, captures: tuple[str, ...], below: int 
     older version landed (schema versions 1 to 3) are written anew, whatever their size and number:
     they move to the folder of their day.
     """
+    from dissector.lake.compact import ALL
     from dissector.lake.compact import compact as compact_lake
     from dissector.lake.places import day_of
 
-    made = compact_lake(folder, captures or ("*",), below)
+    made = compact_lake(folder, captures or ALL, below)
     for capture in made.migrated:
         common.words.say(f"{capture} written anew as schema version {SCHEMA_VERSION}")
     for group in made.groups:

@@ -140,6 +140,7 @@ def note_outcomes(reading: "Reading", outcomes: list["Outcome"]) -> None:
         if outcome.landed is not None:
             reading.capture_ids[reading.chains[outcome.number]] = outcome.landed.capture_id
         _tell(outcome, reading.common.words)
+    _tell_unchanged(outcomes, reading.common.words)
     if outcomes and all(outcome.landed is None for outcome in outcomes):
         from dissector.cli.reading import raise_last_missing
 
@@ -162,6 +163,18 @@ def _tell(outcome: "Outcome", words: Messages) -> None:
     else:
         what = "not landed, a longer version is there"
     words.detail(f"{landed.capture_id}: {what}")
+
+
+def _tell_unchanged(outcomes: Sequence["Outcome"], words: Messages) -> None:
+    """Print one line about the captures that were there already and have no line of their own."""
+    names = [
+        outcome.landed.capture_id
+        for outcome in outcomes
+        if outcome.landed and outcome.landed.outcome == "unchanged" and not outcome.landed.sentences
+    ]
+    if names:
+        which = f"{names[0]} was" if len(names) == 1 else f"{counted(len(names), 'capture')} were"
+        words.say(f"{which} in the lake already, unchanged")
 
 
 class LandOptions(NamedTuple):

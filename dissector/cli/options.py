@@ -58,6 +58,18 @@ class CommandGroup(click.Group):
             self.add_command(getattr(import_module(self.modules[cmd_name]), cmd_name))
         return super().get_command(ctx, cmd_name)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:  # click knows only the commands that were imported
+            from difflib import get_close_matches
+
+            for near in get_close_matches(args[0], self.list_commands(ctx), n=1):
+                raise UsageError(f"no command {args[0]}; did you mean {near}?") from error
+            raise
+
 
 class Parsed(_AnyType):
     """A parameter type: parses a text of the command line.

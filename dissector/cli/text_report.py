@@ -261,6 +261,12 @@ def _slowest(report: Numbers) -> _Table:
     return _Table(("ms", "connection", "frames", "packets", "topic"), rows, len(rows))
 
 
+def _stalls(stalls: Numbers) -> int | None:
+    """The times without permits, ended by a grant or not; None if no balance is known."""
+    count: int | None = stalls["count"]
+    return None if count is None else count + int(stalls["open_at_end"]["count"])
+
+
 def _permits(report: Numbers) -> _Table:
     groups = report["permit_utilization"]["by_subscription"]
     rows = [
@@ -269,13 +275,22 @@ def _permits(report: Numbers) -> _Table:
             _count(group["delivered"]),
             _share(group["utilization"]),
             _share(group["exhausted_share"]),
+            _count(_stalls(group["stalls"])),
             _count(group["stalls"]["confirmed"]["count"]),
             f"{_name(group['subscription'])} of {_name(group['topic'])}"
             + ("" if group["baseline_known"] else " (balance not known throughout)"),
         )
         for group in groups[:_LISTED]
     ]
-    headings = ("granted", "delivered", "used", "time without", "stalls", "subscription")
+    headings = (
+        "granted",
+        "delivered",
+        "used",
+        "time without",
+        "stalls",
+        "confirmed",
+        "subscription",
+    )
     return _Table(headings, rows, len(groups))
 
 

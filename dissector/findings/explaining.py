@@ -15,11 +15,13 @@ from dissector.notices import NOTICES
 _NUMBER: Final = re.compile(r"\{value2?\}")  # numbers of a single notice
 # Placeholders of values in sentences of findings, with the plural of a choice, and brackets.
 _PLACEHOLDER: Final = re.compile(r"\{\w+(?::\w+|\|[^{}|]*\|([^{}|]*))?\}|[\[\]]")
-_WORD: Final = re.compile(r"[a-z0-9][a-z0-9_#-]*")
+_WORD: Final = re.compile(r"[a-z0-9][a-z0-9#-]*")
+_PACKAGE: Final = re.compile(r"\b(?:[a-z]\w*\.)+(?=[A-Z])")  # java.util.concurrent.
+_INNER_CAPITAL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _COMMON: Final = frozenset({
-    "a", "all", "an", "and", "are", "be", "but", "by", "do", "does", "for", "from", "has", "have",
-    "i", "in", "is", "it", "its", "my", "no", "not", "of", "on", "or", "so", "that", "the", "there",
-    "this", "to", "was", "were", "what", "when", "which", "why", "with",
+    "a", "all", "an", "and", "are", "be", "but", "by", "do", "does", "exception", "for", "from",
+    "has", "have", "i", "in", "is", "it", "its", "my", "no", "not", "of", "on", "or", "so", "that",
+    "the", "there", "this", "to", "was", "were", "what", "when", "which", "why", "with",
 })  # fmt: skip
 _LABELS: Final = {
     "rival": "What else looks the same", "decides": "What would decide", "do": "What to do",
@@ -75,9 +77,10 @@ def searched(text: str, rules: Sequence[Rule]) -> list[str]:
     """The findings, errors and notices that contain most words of a text, best match first.
 
     A word in a name or title counts more than one in the sentences. Entries with half of the words
-    or less do not match.
+    or less do not match. Names of classes, as clients log them, are their words.
     """
-    stems = {_stem(word) for word in _WORD.findall(text.lower()) if word not in _COMMON}
+    spaced = _INNER_CAPITAL.sub(" ", _PACKAGE.sub("", text)).lower()
+    stems = {_stem(word) for word in _WORD.findall(spaced) if word not in _COMMON}
     matches = []
     for line, body in _entries(rules):
         in_title = [stem for stem in stems if _contains(line, stem)]
@@ -107,7 +110,7 @@ def _entries(rules: Sequence[Rule]) -> Iterator[tuple[str, str]]:
     for number, gone in retired().items():
         yield f"{number}, {gone['code']}: no finding any more", gone["answer"]
     for error, means in broker_errors().items():
-        split_words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", error)
+        split_words = _INNER_CAPITAL.sub(" ", error)
         yield f"{error}: {means['means']}", f"{split_words} {means['ask']}"
     for kind in NOTICES:
         sentence = _NUMBER.sub("…", kind.sentence)

@@ -35,6 +35,7 @@ from dissector.schemas.arrow import arrow_schema
 from dissector.schemas.builders import gathered_of
 from dissector.schemas.small_tables import no_rows
 
+ALL: Final = ("*",)  # the patterns of all captures
 _SAME_ROWS_SINCE: Final = 2  # schema version 1 did not have deliveries.previous_connection_id
 
 
@@ -60,7 +61,7 @@ class Choice(NamedTuple):
         that each row is rewritten a few times only, however often captures are added.
     """
 
-    patterns: Sequence[str] = ("*",)
+    patterns: Sequence[str] = ALL
     most_bytes: int | None = None
     days: Collection[str] | None = None
     least: int = 2
@@ -68,17 +69,18 @@ class Choice(NamedTuple):
 
 
 def compact(
-    folder: Path, patterns: Sequence[str] = ("*",), most_bytes: int | None = None
+    folder: Path, patterns: Sequence[str] = ALL, most_bytes: int | None = None
 ) -> Compacted:
     """Compact captures into one group per day, see Choice.
 
     Raises:
-        UsageError: no day has two matching captures, and none is of an older schema version.
+        UsageError: of the captures that patterns name no two are of one day, and none is of an
+            older schema version. A whole lake may have nothing to compact: jobs ask every night.
         InputError: a newer program wrote one of the manifests.
     """
     made = compact_chosen(folder, Choice(patterns, most_bytes))
-    if made == Compacted((), ()):
-        raise UsageError("fewer than two captures of a day of the lake fit: nothing to compact")
+    if made == Compacted((), ()) and patterns != ALL:
+        raise UsageError("no two of the captures named are of one day: nothing to compact")
     return made
 
 

@@ -237,6 +237,8 @@ class Landing:
                 if how == "grown" and compacted:
                     sentences.append(kept_in(contained, other))
                 elif how in ("grown", "same"):
+                    if contained.capture_id == manifest.capture_id:
+                        sentences.extend(_otherwise(manifest, other))
                     # `same` under another id: an older program derived ids from names differently.
                     replaced[contained.capture_id] = place_of(other)
                 else:
@@ -297,6 +299,21 @@ def _better(manifest: Manifest, there: Manifest) -> str:
         f"{there.capture_id} is in the lake with more TLS connections decrypted "
         f"({_decrypted(there)}, now {_decrypted(manifest)}): not landed; `dissector lake rm` first"
     )
+
+
+def _otherwise(manifest: Manifest, there: Manifest) -> list[str]:
+    """Return the sentence about a capture that other options read differently, if any differs."""
+    now, then = manifest.options, there.options
+    names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
+    differing = [f"{name}: {_option(then, name)}, now {_option(now, name)}" for name in names]
+    return [
+        f"{manifest.capture_id} was in the lake with other options and is replaced "
+        f"({'; '.join(differing)})"
+    ] * bool(differing)
+
+
+def _option(options: Mapping[str, Any], name: str) -> Any:
+    return "none" if options.get(name) is None else options[name]
 
 
 def kept_in(contained: Contained, there: Manifest) -> str:

@@ -28,7 +28,7 @@ from functools import cache
 from importlib import resources
 from typing import Final, NamedTuple
 
-from dissector.queries.selection import AROUND, WHOLE
+from dissector.queries.selection import AROUND, OF_ANY_NAME, WHOLE
 from dissector.schemas import SCHEMA_VERSION
 
 # Prefix of the names of queries that may fail; a failed one returns a row with only its `problem`.
@@ -36,7 +36,7 @@ MAY_FAIL: Final = "finding_"
 # Columns added to listed rows: the rank within the capture, and among all captures.
 RANKS: Final = ("rank_of_capture", "rank_of_all")
 _WORD: Final = re.compile(r"[a-z_][a-z_0-9]*")
-_WHOLE: Final = re.compile(rf"\b{WHOLE}")
+_SELECTED: Final = re.compile(rf"\b{WHOLE}|({AROUND}|{OF_ANY_NAME})\b")
 _MATERIALIZED: Final = "-- materialized\n"
 _COMMENT: Final = re.compile(r"--.*")
 # Views with a second version over the rows around the selection (`AROUND`), and the source of each.
@@ -168,9 +168,7 @@ def shared_views(*, has_rows_around: bool = False) -> tuple[SharedView, ...]:
     if has_rows_around:
         return tuple(each for file in files for view in views(file) for each in _variants(view))
     return tuple(
-        view._replace(query=_WHOLE.sub("", view.query.replace(AROUND, "")))
-        for file in files
-        for view in views(file)
+        view._replace(query=_SELECTED.sub("", view.query)) for file in files for view in views(file)
     )
 
 

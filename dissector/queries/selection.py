@@ -12,7 +12,8 @@ The meaning of a row may depend on others: a balance lasts until the next change
 may be delivered later, or to another client. Queries about these read the views `…_around`, which
 have the rows of all times (`deliveries_around`: also of all clients; `exchanges_around`: also of
 the topics of a subscription), and test with `functions` whether a time is selected. What depends on
-no topic, such as the clock of a client, is read from the views `whole_…`.
+no topic, such as the clock of a client, is read from the views `whole_…`. A message that a consumer
+publishes to a dead letter topic is about the topic it came from: `frames_of_any_name` has it.
 """
 
 import re
@@ -36,6 +37,7 @@ CHOSEN: Final = (*TIMED, *LASTING, *OPENED)  # tables that a selection filters
 # Tables with a second view over the rows around the selection, and the suffix of its name.
 WITH_ROWS_AROUND: Final = ("permits", "deliveries", "frames", "exchanges", "acks")
 AROUND: Final = "_around"
+OF_ANY_NAME: Final = "_of_any_name"  # suffix of the view of frames that ignores names
 WHOLE: Final = "whole_"  # prefix of the views with all rows
 _DOMAINS: Final = ("persistent://", "non-persistent://")
 _DEFAULT: Final = "persistent://public/default/"
@@ -322,6 +324,9 @@ class Selection(NamedTuple):
             if name in around:
                 rows = around[name]._rows_of(name, columns(name), is_around=True)
                 yield f"{name}{AROUND}", rows
+            if name == "frames":
+                nameless = self._replace(topics=(), subscriptions=())
+                yield f"{name}{OF_ANY_NAME}", nameless._rows_of(name, columns(name))
 
     def _rows_of(self, name: str, columns: Sequence[str], *, is_around: bool = False) -> str:
         """The query for the selected rows of a table. is_around: exchanges on all topics of a

@@ -32,6 +32,11 @@ SELECT
 FROM producer_names
 GROUP BY capture, connection_id, producer_id, incarnation;
 
+-- sends_to_any_topic: a SEND, whatever names are selected: a dead letter belongs to its old topic
+SELECT *
+FROM frames_of_any_name
+WHERE command = 'SEND';
+
 -- late_consumers: a consumer, with names that may have been learnt after its first rows
 -- materialized
 SELECT

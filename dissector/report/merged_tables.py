@@ -18,6 +18,7 @@ from dissector.limits import NULL
 from dissector.protocols import GRANTING, PROTOCOL_NAMES
 from dissector.queries.catalogue import RANKS, Query, catalogue
 from dissector.queries.plain_values import column_values, plain_rows
+from dissector.queries.selection import EVERYTHING, Selection
 from dissector.report.numbers import Row, high, low, nulls_last, step_ns, unseen
 from dissector.schemas.builders import number_values
 from dissector.schemas.enums import BOTH_DIRECTIONS
@@ -40,12 +41,14 @@ class MergedTables(NamedTuple):
     step_ns: width of the points of series over time.
     steps: width per capture, for series of one connection: days may lie between two captures of a
         lake.
+    selection: of rows, which the queries apply but for names that only a section can find out.
     only_totals: whether sections may leave out lists and series over time: verdicts need neither.
     """
 
     tables: Mapping[str, pa.Table | list[Row]]
     step_ns: int
     steps: Mapping[str | None, int] = MappingProxyType({})
+    selection: Selection = EVERYTHING
     only_totals: bool = False
 
     def rows(self, name: str, keys: Sequence[str] | None = None) -> list[Row]:

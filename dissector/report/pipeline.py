@@ -150,7 +150,7 @@ def make_report(
                 return _of_one(read, opened, queries, scope, work)
     cache = AggregationCache(read, kept if scope.is_kept else None, work, engine, scope.selection)
     cache.make({**queries, **(catalogue("exact") if scope.is_exact else {})})
-    progress.log(f"captures read: {len(cache.captures_read)} of {len(read.captures)}")
+    progress.log(f"captures read anew: {len(cache.captures_read)} of {len(read.captures)}")
     # The report of one capture judges the rows that its verdict would be made from.
     is_alone = len(read.captures) == 1 and scope.is_kept
     with DuckdbEngine(work) as db:
@@ -256,7 +256,7 @@ def _build(
     widest = min(first for first, _ in spans), max(last for _, last in spans)
     steps: dict[str | None, int] = {name: step_ns(*span) for name, span in read.spans.items()}
     tables = {**{name: [] for name in rule_queries()}, "files": read.known.files, **tables}
-    merged = MergedTables(tables, step_ns(*widest), steps)
+    merged = MergedTables(tables, step_ns(*widest), steps, scope.selection)
     section = None if verdicts is None else by_capture.verdict_section(verdicts.to_pylist())
     report = build(merged, scope.sections_made, section)
     if not scope.selection.is_everything:
@@ -419,7 +419,7 @@ def write(
                 made = make_report(opened, work, engine, scope, progress, counted=counted)
         progress.step(3, _STEPS, "writing the report")
         if kept is not None:
-            progress.log(f"captures read: 0 of {len(counted.digests)}")
+            progress.log(f"captures read anew: 0 of {len(counted.digests)}")
             put_report(output, kept.write, is_forced=is_forced)
             return kept.numbers
         keep = partial(reports.keep, made.report if has_lists else None)

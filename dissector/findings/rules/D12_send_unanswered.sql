@@ -35,7 +35,7 @@ what = "{sends} sends of producer {producer_name} to {topic} got no answer for {
 known = "The SENDs are in the capture: they left the client. No receipt and no error for them lies between, also not for one sent again. On the same connection {pongs} PINGs {pongs|was|were} answered within {alive_s} s meanwhile, and {other_receipts} sends to other topics."
 rival = "A path that lost the SEND behind the tap, a broker that no longer reads, or storage of the topic that does not finish: without other answers to compare with they look alike."
 decides = "What the broker's log says about the topic at that time, and whether TCP of the broker acknowledged the SEND (packet of the evidence)."
-do = "Compare with other producers of the same broker at that time. Sends that the client reports as timed out and that are not in the capture never left it: look at the client's memory limit and queue then."
+do = "Compare with other producers of the same broker at that time. Sends of which the client says that it could not send the message to the broker within the given timeout (TimeoutException), and that are not in the capture, never left it: look at the client's memory limit and queue then."
 
 [variant.swallowed_after_close]
 verdict = "proven"

@@ -6,10 +6,9 @@ SELECT
   f.reconsume_times IS NOT NULL AS has_reconsume_times,
   count(*) AS publishes,
   sum(f.message_count) AS messages
-FROM frames AS f
+FROM sends_to_any_topic AS f
 ANTI JOIN twins AS t ON t.capture = f.capture AND t.connection_id = f.connection_id
 LEFT JOIN late_producers AS n
   ON n.capture = f.capture AND n.connection_id = f.connection_id
   AND n.producer_id = f.producer_id AND n.incarnation = f.incarnation
-WHERE f.command = 'SEND'
 GROUP BY ALL

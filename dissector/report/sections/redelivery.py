@@ -1,10 +1,12 @@
 """Redelivery: entries delivered more than once, with causes; retry and dead letter publishes."""
 
 import re
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Final
 
 from dissector.limits import MAX_EXAMPLES
+from dissector.queries.selection import Selection
 from dissector.report import numbers
 from dissector.report.merged_tables import MergedTables, is_direction_missing, unread, with_unread
 from dissector.report.numbers import Row
@@ -53,13 +55,23 @@ def _origin(row: Row, origins: dict[str, Group]) -> tuple[str | None, Any, Any]:
     return kind, topic, row["real_subscription"] or from_name[1]
 
 
+def _is_selected(
+    selection: Selection, topics: Iterable[str | None], subscription: str | None
+) -> bool:
+    """Whether a publish is selected by one of its topics, its own and the original one, and by the
+    original subscription."""
+    return (
+        not selection.topics or any(name and selection.has_topic(name) for name in topics)
+    ) and (not selection.subscriptions or subscription in selection.subscriptions)
+
+
 def _aside(merged: MergedTables, pairs: set[Group]) -> list[Row]:
     """Publishes to retry and dead letter topics, by original topic and subscription."""
     origins = {f"{topic}-{subscription}": (topic, subscription) for topic, subscription in pairs}
     publishes = []
     for row in merged.rows("reconsumed"):
         kind, topic, subscription = _origin(row, origins)
-        if kind is not None:
+        if kind is not None and _is_selected(merged.selection, (row["topic"], topic), subscription):
             publishes.append(
                 {
                     "kind": kind,

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.dissector.cli.conftest import SAMPLES
 
 CAPTURE = SAMPLES / "java-j17_blocked_unacked.pcap"
@@ -107,7 +109,26 @@ def test_words_are_looked_for_in_all_that_can_be_explained(command):
     assert "D12, send_unanswered: " in command("explain", "apache/pulsar#8321").out
     assert "TopicNotFound: " in command("explain", "topic does not exist").out
     assert "interface_drops: " in command("explain", "dropped packets of the interface").out
-    assert command("explain", "zebra", "crossing").code == 1
+    zebra = command("explain", "zebra", "crossing")
+    assert zebra.code == 1 and "fewer words find more" in zebra.err
+
+
+@pytest.mark.parametrize(
+    ("logged", "code"),
+    [
+        ("Could not send message to broker within given timeout", "D12"),
+        (
+            "org.apache.pulsar.client.api.PulsarClientException$TimeoutException: The producer p "
+            "can not send message to the topic t within given timeout",
+            "D12",
+        ),
+        ("PulsarClientException$AlreadyClosedException: Producer already closed", "D15"),
+        ("lost_receipt", "D12"),
+    ],
+)
+def test_what_clients_log_is_looked_for_by_its_words(command, logged, code):
+    lines = command("explain", logged).out.splitlines()
+    assert any(line.startswith(f"{code}, ") for line in lines)
 
 
 def test_a_rule_that_calls_nothing_wrong_finds_nothing_to_list(command):

@@ -26,6 +26,31 @@ def test_the_id_of_each_capture_is_printed(command: Command, tmp_path: Path, nac
     assert "was there already" in command("land", nacks, "--lake", tmp_path, "-v").err
 
 
+def test_captures_that_the_lake_has_are_counted_in_one_line(
+    command: Command, tmp_path: Path, nacks: Path
+) -> None:
+    first = command("land", nacks, "--lake", tmp_path, "--cluster", "east")
+    assert "already" not in first.err and "again" not in first.err
+    again = command("land", nacks, "--lake", tmp_path, "--cluster", "east")
+    name = first.lines[0]
+    assert again.err.splitlines()[0] == f"dissector: {name} was in the lake already, unchanged"
+    other = SAMPLES / "java-j61_txn_abort.pcap"
+    command("land", nacks, other, "--lake", tmp_path)
+    both = command("land", nacks, other, "--lake", tmp_path)
+    assert both.err.splitlines()[0] == "dissector: 2 captures were in the lake already, unchanged"
+
+
+def test_a_capture_that_is_landed_again_otherwise_says_what_differs(
+    command: Command, tmp_path: Path, nacks: Path
+) -> None:
+    name = command("land", nacks, "--lake", tmp_path, "--cluster", "east").lines[0]
+    again = command("land", nacks, "--lake", tmp_path).err.splitlines()
+    assert again[0] == (
+        f"dissector: {name} was in the lake with other options and is replaced "
+        "(cluster: east, now none)"
+    )
+
+
 def test_partial_input_is_landed_and_told(command: Command, tmp_path: Path, nacks: Path) -> None:
     cut = tmp_path / "cut.pcap"
     cut.write_bytes(nacks.read_bytes()[:-5])

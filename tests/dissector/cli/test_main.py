@@ -243,6 +243,13 @@ def test_a_query_of_a_report_may_be_interrupted() -> None:
     assert (done.returncode, done.stderr) == (EXIT_INTERRUPTED, "dissector: interrupted\n")
 
 
+def test_a_command_that_is_none_names_the_nearest_one(process: Command) -> None:
+    """In a process of its own: no command was imported before."""
+    result = process("frmaes", "x")
+    assert result.code == EXIT_USAGE
+    assert result.err == "dissector: no command frmaes; did you mean frames?\n"
+
+
 def test_python_dash_m_is_the_same_command(process: Command) -> None:
     result = process("version")
     assert result.code == EXIT_OK and result.out.startswith("dissector ")

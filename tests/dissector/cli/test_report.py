@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -141,7 +142,7 @@ def test_report_reads_a_lake_that_is_there(command: Command, nacks: Path, tmp_pa
         "report", "--lake", tmp_path / "lake", "-o", tmp_path / "out", "--capture", capture
     )
     assert (result.code, result.lines) == (EXIT_OK, [str(tmp_path / "out" / "report.html")])
-    assert "captures read: 0 of 1" in result.err, "it was counted when it landed"
+    assert "captures read anew: 0 of 1" in result.err, "it was counted when it landed"
     by_lake = command("summary", "--lake", tmp_path / "lake", "--capture", capture, "--json")
     assert by_lake.out == command("summary", nacks, "--json").out
     for wrong in (["summary"], ["summary", nacks, "--lake", tmp_path / "lake"],
@@ -329,3 +330,13 @@ def test_a_lake_that_goes_with_the_command_does_not_wait_for_the_disk(
     monkeypatch.setattr(os, "fsync", forced.append)
     assert command("summary", nacks).code == 0 and not forced
     assert command("land", nacks, "--lake", tmp_path / "lake").code == 0 and len(forced) > 10
+
+
+def test_a_stall_that_is_not_confirmed_is_a_stall(command: Command) -> None:
+    """V09 tells of it, and the page counts it."""
+    lines = command("summary", SAMPLES / "java-j40_slow_consumer.pcap").lines
+    heading = next(place for place, line in enumerate(lines) if "time without" in line)
+    columns = re.split(" {2,}", lines[heading].strip())
+    cells = re.split(" {2,}", lines[heading + 1].strip())
+    shown = dict(zip(columns, cells, strict=True))
+    assert (shown["stalls"], shown["confirmed"]) == ("1", "0")

@@ -169,6 +169,28 @@ def test_subscriptions_and_topics_leave_what_is_about_them(command: Command) -> 
     assert {row["connection_id"] for row in of_topic} == spoken
 
 
+@pytest.mark.parametrize(
+    ("asked", "published"),
+    [
+        ((), (3, 2)),
+        (("--topic", "j16"), (3, 2)),
+        (("--topic", "j16-DLQ"), (3, 0)),
+        (("--subscription", "sub"), (3, 2)),
+        (("--subscription", "dlqsub"), (0, 0)),
+        (("--topic", "j16", "--subscription", "sub"), (3, 2)),
+        (("--topic", "j16", "--until", "-2s"), (0, 0)),
+    ],
+    ids=lambda given: " ".join(map(str, given)) or "everything",
+)
+def test_letters_belong_to_the_topic_and_subscription_they_came_from(
+    command: Command, asked: tuple[str, ...], published: tuple[int, int]
+) -> None:
+    letters = SAMPLES / "java-j16_dlq_retry.pcap"
+    report = json.loads(command("summary", "--json", "-q", letters, *asked).out)
+    total = report["redelivery"]["total"]
+    assert (total["dead_letter_publishes"], total["retry_publishes"]) == published
+
+
 def test_frames_before_their_names_are_counted(command: Command, tmp_path: Path) -> None:
     """Of a capture that begins within, ledgers tell topics late: what was passed is said."""
     whole = SAMPLES.parent / "pulsar" / "cpp-s22_multi_one_conn.pcap"

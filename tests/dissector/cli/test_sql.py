@@ -42,6 +42,18 @@ def test_a_capture_is_asked_without_a_lake(command, nacks):
     assert "read 97 packets" in result.err
 
 
+def test_a_capture_that_is_in_the_lake_twice_is_named(command, nacks, tmp_path):
+    """Reports count it once, and say so; sql has the rows of both."""
+    shutil.copy(nacks, tmp_path / "same.pcap")
+    (first,) = command("land", nacks, "--lake", tmp_path / "lake").lines
+    (second,) = command("land", tmp_path / "same.pcap", "--lake", tmp_path / "lake").lines
+    asked = ("sql", "--lake", tmp_path / "lake", COUNTS)
+    result = command(*asked)
+    assert result.lines[-1].split() == [TOPIC, "40", "40"]
+    assert f"rows of {second} are there twice: all its files are in {first}, too" in result.err
+    assert "twice" not in command(*asked, "--capture", first).err
+
+
 def test_a_query_may_be_longer_than_a_path(command, nacks):
     long = f"select 1 as one{' ' * 5000}"
     assert command("sql", nacks, long, "--format", "csv").lines == ["one", "1"]

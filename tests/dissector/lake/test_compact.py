@@ -112,7 +112,6 @@ def test_landing_what_was_compacted_is_noticed(tmp_path: Path) -> None:
 def test_one_capture_is_nothing_to_compact(tmp_path: Path) -> None:
     land(tmp_path, "a", content(300))
     land(tmp_path, "b", content(301))
-    with pytest.raises(UsageError, match="fewer than two"):
+    with pytest.raises(UsageError, match="no two of the captures named"):
         compact(tmp_path, ["c-a*"])
-    with pytest.raises(UsageError, match="fewer than two"):
-        compact(tmp_path, most_bytes=10)
+    assert compact(tmp_path, most_bytes=10) == ((), ())

@@ -92,13 +92,13 @@ def test_any_order_of_landing_gives_the_report_of_all(apart: Apart, tmp_path: Pa
         hand_over(apart.lake, lake, names[first:last])
         with out_of_reach(lake, known):
             found = reported(lake, tmp_path / "new", tell=told.append)
-        assert told[-1] == f"captures read: {last - len(known)} of {last}"
+        assert told[-1] == f"captures read anew: {last - len(known)} of {last}"
     assert differences(found, apart.report) == []
     assert closed_rows(tmp_path / "new") == closed_rows(apart.folder)
     # Nothing landed: nothing is read, whatever became of the files.
     with out_of_reach(lake, names):
         assert reported(lake, tmp_path / "new", tell=told.append) == found
-    assert told[-1] == f"captures read: 0 of {len(names)}"
+    assert told[-1] == f"captures read anew: 0 of {len(names)}"
 
 
 def test_captures_that_leave_a_lake_leave_its_report(apart: Apart, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_what_was_damaged_is_made_again(apart: Apart, tmp_path: Path) -> None:
     for read in (len(names_of(apart.lake)), 0):  # and once again is enough
         report = reported(tmp_path / "lake", tmp_path / "report", tell=told.append)
         assert differences(report, apart.report) == []
-        assert told[-1].startswith(f"captures read: {read} of")
+        assert told[-1].startswith(f"captures read anew: {read} of")
 
 
 def test_kept_rows_of_which_none_are_wanted_stand_beside_others(tmp_path: Path) -> None:
