@@ -5,7 +5,7 @@ CREATE TEMP TABLE continuing_connections AS
 SELECT k.c FROM numbered_connections AS k JOIN main.placed AS p ON p.chain = k.connection_id
 JOIN main.going_on AS g ON g.capture = p.capture AND g.connection_id = p.connection_id;
 
--- pending_requests: requests without an answer; beyond {carried} per connection the oldest are given up.
+-- pending_requests: requests without an answer; of more than {carried} the oldest are given up.
 CREATE TEMP TABLE pending_requests AS
 SELECT c, asked, ask AS n, row_number() OVER (ORDER BY ask DESC) > {carried} AS is_given_up
 FROM pairs SEMI JOIN continuing_connections USING (c) WHERE ask IS NOT NULL AND answer IS NULL;
