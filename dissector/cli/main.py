@@ -76,7 +76,7 @@ _MODULES: Final = {
 )
 @click.version_option(
     None, "-V", "--version", package_name=DISTRIBUTION, message="%(prog)s %(version)s",
-    help="Print the version; `dissector version` adds those of libraries.",
+    help="Print the version of the program.",
 )  # fmt: skip
 def dissector() -> None:
     """Read captures of Apache Pulsar or Cursus traffic: latency, permits, redelivery, checksums."""
