@@ -280,7 +280,8 @@ WHERE r.ask < a.n AND a.sequence_id <= r.highest AND a.last_ts_ns >= r.last_ts_n
 CREATE TABLE new_deliveries AS
 SELECT c.chain, c.n, c.rank, c.frame_no, c.ts, c.topic, c.subscription, c.consumer_name,
   c.entry_id, c.partition, c.batch_size, c.message_count,
-  CASE WHEN e.outcome = 'acked' THEN c.message_count ELSE coalesce(e.part_acked, 0) END
+  CASE WHEN outcome IS NULL OR outcome = 'unknown_gap' THEN NULL
+    WHEN e.outcome = 'acked' THEN c.message_count ELSE coalesce(e.part_acked, 0) END
     AS messages_acked,
   coalesce(u.is_repeat, false) AS is_redelivered, CASE WHEN u.is_repeat THEN u.cause END
     AS redelivery_cause, b.frame_no AS previous_frame_no, b.rank AS previous_rank,

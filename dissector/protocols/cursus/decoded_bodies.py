@@ -197,6 +197,8 @@ class BodyDecoder:
         key_at = body.find(b"key=" + key)
         frames.message_count[row] = 1
         frames.is_batch[row] = 0
+        if int(frames.status[row]) != columns.COMPLETE:
+            return  # the message is cut
         bodies = self.bodies
         bodies.records[row] = 1
         bodies.records_at[row] = NULL
@@ -281,14 +283,14 @@ class BodyDecoder:
 
     def _batch_detail(self, frames: FrameColumns, row: int) -> dict[str, Any]:
         bodies = self.bodies
-        if int(bodies.layout[row]) == NULL:
-            return {}
-        acks = int(bodies.acks[row])
-        detail: dict[str, Any] = {
-            "layout": LAYOUT_NAMES[int(bodies.layout[row])],
-            "acks": None if acks == UNKNOWN_ACKS else acks,
-            "idempotent": bool(bodies.idempotent[row]),
-        }
+        layout, acks = int(bodies.layout[row]), int(bodies.acks[row])
+        detail: dict[str, Any] = {}
+        if layout != NULL:
+            detail["layout"] = LAYOUT_NAMES[layout]
+        if acks != NULL:
+            detail["acks"] = None if acks == UNKNOWN_ACKS else acks
+        if int(bodies.idempotent[row]) != NULL:
+            detail["idempotent"] = bool(bodies.idempotent[row])
         if int(bodies.records[row]) != NULL:
             detail["last_offset"] = int(bodies.last_offset[row])
             detail["leftover_bytes"] = int(bodies.leftover[row])
