@@ -24,6 +24,7 @@ from dissector.report.descriptions import (
 from dissector.report.example_commands import Commands
 from dissector.report.formatting import (
     bytes_text,
+    cut_sentence,
     cut_text,
     duration_text,
     listed,
@@ -206,6 +207,8 @@ def _capture(report: Numbers) -> Iterator[str]:
     of = _counts(total["connections_by_protocol"])
     frames = counted(total["frames"], "frame")
     yield f"{counted(total['connections'], 'connection')}{f' ({of})' if of else ''}, {frames}"
+    if cut := cut_sentence(report):
+        yield cut
 
 
 def _times(took: Numbers, is_exact: bool) -> tuple[str, ...]:

@@ -2,12 +2,35 @@
 
 -- pulsar_links: a Pulsar connection that is not in other_legs and was captured without gaps
 -- materialized
+-- The snap length may cut payloads, but no frame and no command: then frames fill the streams.
+WITH hidden_frames AS (
+  SELECT c.capture, c.connection_id
+  FROM connections AS c
+  LEFT JOIN frames AS f ON f.capture = c.capture AND f.connection_id = c.connection_id
+  WHERE c.snaplen_cut_bytes_to_broker > 0 OR c.snaplen_cut_bytes_to_client > 0
+  GROUP BY
+    c.capture, c.connection_id, c.stream_bytes_to_broker, c.stream_bytes_to_client
+  HAVING
+    coalesce(sum(CASE WHEN f.direction = 'to_broker' THEN f.frame_bytes END), 0)
+    < c.stream_bytes_to_broker
+    OR coalesce(sum(CASE WHEN f.direction = 'to_client' THEN f.frame_bytes END), 0)
+    < c.stream_bytes_to_client
+    OR count(
+      CASE
+        WHEN f.status = 'complete' THEN NULL
+        WHEN f.command = 'SEND' AND f.sequence_id IS NOT NULL THEN NULL
+        WHEN f.command = 'MESSAGE' AND f.entry_id IS NOT NULL THEN NULL
+        ELSE 1
+      END
+    ) > 0
+)
 SELECT
   c.capture, c.connection_id, c.client_ip, c.client_port, c.broker_ip, c.broker_port,
   c.client_version, c.server_version, c.protocol_version, c.started, c.ended, c.closed_first_by,
   c.first_ts_ns, c.last_ts_ns
 FROM connections AS c
 ANTI JOIN other_legs AS t ON t.capture = c.capture AND t.connection_id = c.connection_id
+ANTI JOIN hidden_frames AS h ON h.capture = c.capture AND h.connection_id = c.connection_id
 WHERE c.protocol = 'pulsar' AND c.gaps_to_broker = 0 AND c.gaps_to_client = 0;
 
 -- releases: a broker's version text, and its number: 4000003 is 4.0.3; null if there is none
@@ -367,8 +390,8 @@ WITH silent_subscriptions AS ( -- Subscriptions with silences, without gaps in t
   ANTI JOIN (
     SELECT c.capture, c.topic, c.subscription
     FROM consumers AS c
-    JOIN connections AS l ON l.capture = c.capture AND l.connection_id = c.connection_id
-    WHERE l.gaps_to_broker > 0 OR l.gaps_to_client > 0
+    ANTI JOIN pulsar_links AS l ON l.capture = c.capture AND l.connection_id = c.connection_id
+    ANTI JOIN other_legs AS t ON t.capture = c.capture AND t.connection_id = c.connection_id
     UNION
     SELECT capture, topic, subscription
     FROM exchanges

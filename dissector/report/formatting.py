@@ -65,3 +65,15 @@ def cut_text(total: Mapping[str, Any]) -> str:
     if shortened >= size:
         return f"{bytes_text(size)} missing from {shorter}"
     return f"{bytes_text(size)} cut by the snap length or missing from {shorter}"
+
+
+def cut_sentence(report: Mapping[str, Any]) -> str:
+    """What the snap length means for all numbers of a report; empty if no packet was cut."""
+    total = report["coverage"]["total"]
+    if not total["snaplen_cut_bytes"]:
+        return ""
+    lengths = {file["snaplen"] for file in report["sources"]}
+    only = lengths.pop() if len(lengths) == 1 else None
+    named = f" of {many(only, 'byte')}" if only else ""
+    text = cut_text(total).replace("the snap length", f"the snap length{named}")
+    return f"{text}: what was there is not known"

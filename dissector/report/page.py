@@ -23,7 +23,7 @@ from dissector.report.descriptions import in_protocol_words, selection_words
 from dissector.report.drawings import Pair
 from dissector.report.example_commands import ANY_LAKE, Commands
 from dissector.report.figures import Figures
-from dissector.report.formatting import cut_text, many
+from dissector.report.formatting import cut_sentence, cut_text, many
 from dissector.report.headlines import (
     CAPTURE_WORDS,
     WORDS,
@@ -291,6 +291,7 @@ def _template(is_exact: bool) -> Template:
         "judged_sections": JUDGED,
         "mark_words": CAPTURE_WORDS,
         "many": many,
+        "cut_sentence": cut_sentence,
         "cut_text": cut_text,
         "in_protocol_words": in_protocol_words,
         "meanings": descriptions,

@@ -29,7 +29,12 @@ TABLE: Final = Table(
             "Permits that it cost: what is left of the ack_set, else the batch, else 1.",
             "the metadata was not read",
         ),
-        number("messages_acked", "messages", "Messages of it that were acked."),
+        number(
+            "messages_acked",
+            "messages",
+            "Messages of it that were acked.",
+            "outcome is null or unknown_gap, or the metadata was not read",
+        ),
         shared.ACK_SET_LEFT,
         number(
             "redelivery_count", "", "Times that the broker was asked to deliver it again, or 0."

@@ -25,7 +25,12 @@ TABLE: Final = Table(
             "Balance after the event; a broker may overdraw it, then it is negative.",
             "baseline_known is false",
         ),
-        number("unacked_after", "messages", "Messages delivered and not yet acked, after it."),
+        number(
+            "unacked_after",
+            "messages",
+            "Messages delivered and not yet acked, after it.",
+            "its SUBSCRIBE was not seen, frames are missing since, or a size was not read",
+        ),
         flag("baseline_known", "Whether the balance is known from its start."),
         shared.TOPIC,
         shared.SUBSCRIPTION,

@@ -180,3 +180,12 @@ def with_losses(capture: bytes, rate: float, seed: str) -> bytes:
         for time, data, size in records(capture)
         if drawn.random() >= rate
     )
+
+
+def cut_short(capture: bytes, snap_length: int) -> bytes:
+    """A pcap file with so many bytes of each packet at most, as `tcpdump -s` writes it."""
+    head = capture[:16] + struct.pack("<I", snap_length) + capture[20:24]
+    return head + b"".join(
+        time + struct.pack("<II", min(len(data), snap_length), size) + data[:snap_length]
+        for time, data, size in records(capture)
+    )

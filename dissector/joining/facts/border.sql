@@ -107,9 +107,13 @@ LEFT JOIN before_consumers AS e ON e.chain = k.connection_id AND e.consumer_id =
   AND e.x = s.x;
 
 CREATE TEMP VIEW next_before_producers AS
-SELECT k.connection_id AS chain, f.producer_id, f.incarnation AS x
-FROM numbered_frames AS f JOIN numbered_connections AS k USING (c) WHERE f.command = 'SEND'
-UNION FROM before_producers;
+SELECT chain, producer_id, x, max(known_n) AS known_n FROM (
+  SELECT k.connection_id AS chain, f.producer_id, f.incarnation AS x, NULL AS known_n
+  FROM numbered_frames AS f JOIN numbered_connections AS k USING (c) WHERE f.command = 'SEND'
+  UNION ALL SELECT k.connection_id, e.a, e.x, e.n FROM send_events AS e
+    JOIN numbered_connections AS k USING (c) WHERE e.is_last AND e.step <> 0
+  UNION ALL FROM before_producers
+) GROUP BY ALL;
 
 CREATE TEMP VIEW next_before_spots AS
 WITH needed_spots AS (
@@ -117,6 +121,7 @@ WITH needed_spots AS (
   UNION SELECT 'acks', c, unnest([max(spot), min(spot)]) FROM hidden_acks
     WHERE direction <> 'to_broker' GROUP BY c
   UNION SELECT 'acks', c, broker_spot FROM next_hidden_acks SEMI JOIN open_rows USING (n)
+  UNION SELECT 'answers', c, max(spot) FROM hidden_answers GROUP BY c
   UNION SELECT 'answers', c, unnest([any_spot, client_spot, broker_spot]) FROM next_hidden_answers
     SEMI JOIN open_rows USING (n)
 )

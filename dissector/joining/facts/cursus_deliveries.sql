@@ -280,16 +280,12 @@ WHERE r.ask < a.n AND a.sequence_id <= r.highest AND a.last_ts_ns >= r.last_ts_n
 CREATE TABLE new_deliveries AS
 SELECT c.chain, c.n, c.rank, c.frame_no, c.ts, c.topic, c.subscription, c.consumer_name,
   c.entry_id, c.partition, c.batch_size, c.message_count,
-  CASE WHEN e.outcome = 'acked' THEN c.message_count ELSE coalesce(e.part_acked, 0) END
-    AS messages_acked,
+  CASE WHEN told = 'acked' THEN c.message_count WHEN told <> 'unknown_gap'
+    THEN coalesce(e.part_acked, 0) END AS messages_acked,
   coalesce(u.is_repeat, false) AS is_redelivered, CASE WHEN u.is_repeat THEN u.cause END
     AS redelivery_cause, b.frame_no AS previous_frame_no, b.rank AS previous_rank,
   CASE WHEN u.is_repeat THEN u.last_chain END AS previous_connection_id,
-  CASE WHEN d.n IS NULL THEN NULL WHEN e.outcome = 'acked' THEN 'acked'
-    WHEN e.outcome IS NULL AND c.last_ts_ns <= CASE WHEN c.subscription IS NULL THEN i.any_ns
-      ELSE greatest(h.ns, i.all_ns) END THEN 'unknown_gap'
-    WHEN k.is_over AND coalesce(k.over_n < e.end_n, true) THEN 'conn_closed'
-    ELSE coalesce(e.outcome, 'unacked_at_end') END AS outcome,
+  o.told AS outcome,
   a.frame_no AS ack_frame_no, a.rank AS ack_rank, t.latency_ns AS ack_latency_ns,
   s.since_ns AS publish_to_delivery_ns
 FROM batch_deliveries AS c LEFT JOIN awaiting_commit AS d ON d.n = c.n LEFT JOIN delivery_ends AS e ON e.n = c.n
@@ -302,4 +298,9 @@ CROSS JOIN LATERAL (SELECT CASE WHEN e.outcome = 'acked'
   THEN coalesce(e.commit_ns, d.commit_ns) - c.last_ts_ns END AS latency_ns) AS t
 LEFT JOIN hidden_commits AS h ON h.subscription = c.subscription
 CROSS JOIN (SELECT max(ns) FILTER (subscription IS NULL) AS all_ns, max(ns) AS any_ns
-  FROM hidden_commits) AS i;
+  FROM hidden_commits) AS i
+CROSS JOIN LATERAL (SELECT CASE WHEN d.n IS NULL THEN NULL WHEN e.outcome = 'acked' THEN 'acked'
+  WHEN e.outcome IS NULL AND c.last_ts_ns <= CASE WHEN c.subscription IS NULL THEN i.any_ns
+    ELSE greatest(h.ns, i.all_ns) END THEN 'unknown_gap'
+  WHEN k.is_over AND coalesce(k.over_n < e.end_n, true) THEN 'conn_closed'
+  ELSE coalesce(e.outcome, 'unacked_at_end') END AS told) AS o;

@@ -675,7 +675,7 @@ SELECT k.connection_id, d.n AS frame_no, make_timestamptz(d.last_ts_ns // 1000) 
     END AS subscription_type, d.consumer_id, d.x AS incarnation,
   CASE WHEN NOT coalesce(o.end_n < s.subscription_n, false) THEN s.name END AS consumer_name,
   d.ledger AS ledger_id, d.entry AS entry_id, d.partition, d.batch_size,
-  d.cost AS message_count, CASE WHEN d.cost IS NOT NULL THEN greatest(d.cost
+  d.cost AS message_count, CASE WHEN d.cost IS NOT NULL AND o.outcome <> 'unknown_gap' THEN greatest(d.cost
     - CASE WHEN o.outcome = 'acked' AND o.fate IS NULL THEN 0
     ELSE least(coalesce(l.messages_open, d.cost), d.cost) END, 0) END AS messages_acked,
   d.ack_set, coalesce(d.redelivery_count, 0) AS redelivery_count,

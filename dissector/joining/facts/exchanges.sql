@@ -270,17 +270,51 @@ FROM sends AS t LEFT JOIN sent_before AS b ON b.source = t.source AND b.sequence
   AND b.crc32c_stored IS NOT DISTINCT FROM t.crc32c_stored
 WHERE (t.source, t.sequence_id) IN (FROM repeated_keys);
 
--- outstanding_sends: how many sends of a producer wait at each of its sends.
+-- send_events: sends (1), their answers (-1) and the openings of their producers (0). is_last: with the
+-- answer to the newest send all are answered, as producers get their answers in order.
+CREATE TEMP TABLE send_events AS
+WITH events AS (
+  SELECT p.c, p.a, p.x, p.ask AS n, 1 AS step, p.ask, false AS is_ok FROM pairs AS p
+  WHERE p.asked = 'SEND' AND p.ask IS NOT NULL
+  UNION ALL
+  SELECT p.c, p.a, p.x, greatest(p.ask, p.answer), -1, p.ask,
+    p.ask < p.answer AND r.status = 'complete' AND r.command = 'SEND_RECEIPT'
+      AND r.error_code IS NULL AND NOT (coalesce(r.ledger_id, -1) = -1 AND coalesce(r.entry_id, -1) = -1)
+      AND coalesce(h.broker_spot > p.answer, true)
+  FROM pairs AS p JOIN numbered_frames AS r ON r.c = p.c AND r.n = p.answer
+  LEFT JOIN next_hidden_answers AS h ON h.c = p.c AND h.n = p.ask
+  WHERE p.asked = 'SEND' AND p.ask IS NOT NULL AND p.answer IS NOT NULL
+  UNION ALL
+  SELECT k.c, p.producer_id, p.incarnation, p.ready_frame_no, 0, NULL, false
+  FROM producers AS p JOIN numbered_connections AS k USING (capture, connection_id)
+  WHERE p.ready_frame_no IS NOT NULL
+  UNION ALL
+  SELECT k.c, b.producer_id, b.x, b.known_n, 0, NULL, false
+  FROM before_producers AS b JOIN numbered_connections AS k ON k.connection_id = b.chain
+  WHERE b.known_n IS NOT NULL
+)
+SELECT *, step = 0 OR (is_ok AND ask = max(ask) OVER (PARTITION BY c, a, x ORDER BY n, step DESC
+  ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)) AS is_last
+FROM events;
+
+-- outstanding_sends: how many sends of a producer wait at each of its sends; null if sends or answers
+-- may be hidden since all were answered.
 CREATE TEMP TABLE outstanding_sends AS
-SELECT c, n, outstanding::BIGINT AS outstanding FROM (
-  SELECT c, n, step, coalesce(sum(step::DOUBLE) OVER (PARTITION BY c, a, x ORDER BY n, step DESC
+WITH stretches AS (
+  SELECT *, max(CASE WHEN is_last THEN n END) OVER (PARTITION BY c, a, x ORDER BY n, step DESC
+    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS known_n
+  FROM send_events
+),
+waiting AS (
+  SELECT *, coalesce(sum(CASE WHEN ask > coalesce(known_n, -1) THEN step::DOUBLE END) OVER (
+    PARTITION BY c, a, x, known_n ORDER BY n, step DESC
     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS outstanding
-  FROM (
-    SELECT c, a, x, ask AS n, 1 AS step FROM pairs WHERE asked = 'SEND' AND ask IS NOT NULL
-    UNION ALL SELECT c, a, x, greatest(ask, answer), -1 FROM pairs WHERE asked = 'SEND'
-      AND ask IS NOT NULL AND answer IS NOT NULL
-  )
-) WHERE step = 1;
+  FROM stretches
+)
+SELECT w.c, w.n, CASE WHEN coalesce(h.before_spot <= coalesce(w.known_n, -1), true)
+  THEN w.outstanding::BIGINT END AS outstanding
+FROM waiting AS w LEFT JOIN next_hidden_answers AS h ON h.c = w.c AND h.n = w.n
+WHERE w.step = 1;
 
 -- reopened_producers: when producers were opened again, and whether the broker had closed them.
 CREATE TEMP TABLE reopened_producers AS
@@ -369,7 +403,7 @@ paired_frames AS (
     q.frame_bytes AS request_bytes, r.ledger_id AS r_ledger, r.entry_id AS r_entry,
     CASE WHEN p.asked = 'SEND' AND q.topic IS NOT NULL AND q.producer_name IS NOT NULL
       THEN coalesce(b.attempt, t.attempt, 1) END AS attempt,
-    coalesce(b.outstanding, w.outstanding) AS outstanding, a.any_spot, CASE WHEN q.direction = 'to_broker' THEN a.client_spot
+    CASE WHEN b.is_open THEN b.outstanding ELSE w.outstanding END AS outstanding, a.any_spot, CASE WHEN q.direction = 'to_broker' THEN a.client_spot
       ELSE a.broker_spot END AS answer_spot, e.c IS NOT NULL AS is_shadowed,
     coalesce(o.is_broker_closed, false) OR coalesce(o.last_x > p.x, false) AS is_dropped,
       o.reopened_n

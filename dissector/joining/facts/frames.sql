@@ -59,6 +59,8 @@ SELECT 'answers', c, direction, n FROM numbered_frames AS f
 WHERE command IS NULL OR command LIKE 'UNKNOWN%'
   OR (status = 'malformed' AND command NOT IN ('SEND', 'MESSAGE', 'FLOW'))
   OR (command IN ('SEND_RECEIPT', 'SEND_ERROR') AND (producer_id IS NULL OR sequence_id IS NULL))
+  OR (command = 'SEND' AND status NOT IN ('complete', 'malformed')
+    AND (producer_id IS NULL OR sequence_id IS NULL))
   OR (status <> 'complete' AND request_id IS NULL AND direction = 'to_client'
     AND (command IN ('SUCCESS', 'ERROR', 'PRODUCER_SUCCESS')
       OR command LIKE '%\_RESPONSE' ESCAPE '\'))
@@ -95,7 +97,7 @@ WINDOW earlier AS (PARTITION BY hides, c ORDER BY spot NULLS FIRST
 -- next_hidden_answers, next_hidden_acks: the hidden spots around each request, and around each frame
 -- that changes a balance.
 CREATE TEMP TABLE next_hidden_answers AS
-SELECT f.c, f.n, b.any_spot, b.client_spot, b.broker_spot
+SELECT f.c, f.n, b.any_spot, b.client_spot, b.broker_spot, b.before_spot
 FROM (SELECT c, n FROM numbered_frames WHERE command NOT IN ('MESSAGE', 'FLOW', 'SEND_RECEIPT')) AS f
 ASOF JOIN (FROM between_hidden WHERE hides = 'answers') AS b ON b.c = f.c AND b.from_n <= f.n;
 

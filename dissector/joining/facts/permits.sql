@@ -85,9 +85,10 @@ balances AS (
     CASE WHEN NOT coalesce(e.n < s.subscription_n, false) THEN s.subscription END AS subscription,
     CASE WHEN NOT coalesce(e.n < s.subscription_n, false) THEN s.subscription_type END
       AS subscription_type,
-    s.opened_n IS NOT NULL AND NOT e.was_unread AND NOT coalesce(u.before_spot > s.opened_n, false)
+    s.opened_n IS NOT NULL AND NOT coalesce(u.before_spot > s.opened_n, false)
       AND k.sees_client AND NOT coalesce(h.connect_n < e.n AND coalesce(h.n > e.n, true), false)
-      AND NOT coalesce(s.closed_n < e.n, false) AS baseline_known
+      AS is_whole, is_whole AND NOT e.was_unread AND NOT coalesce(s.closed_n < e.n, false)
+      AS baseline_known
   FROM running_sums AS e JOIN numbered_connections AS k ON k.c = e.c JOIN numbered_consumers AS s
     ON s.c = e.c AND s.consumer_id = e.consumer_id AND s.x = e.x
   LEFT JOIN next_hidden_acks AS u ON u.c = e.c AND u.n = e.n LEFT JOIN first_client_frames AS h ON h.c = e.c
@@ -96,6 +97,6 @@ balances AS (
 SELECT connection_id, consumer_id, x AS incarnation, n AS frame_no,
   make_timestamptz(last_ts_ns // 1000) AS ts, event, delta,
   CASE WHEN baseline_known THEN coalesce(available::BIGINT, 0) END AS available_after,
-  CASE WHEN open_unread = 0 THEN unacked::BIGINT END AS unacked_after,
+  CASE WHEN is_whole AND open_unread = 0 THEN unacked::BIGINT END AS unacked_after,
   baseline_known, topic, subscription, subscription_type, capture
 FROM balances;

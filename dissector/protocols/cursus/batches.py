@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from dissector.blocks import ByteArray
 from dissector.codecs.integers import be16, be32, be64, byte
 from dissector.jit import inlined, kernel
-from dissector.limits import MAX_BATCH_RECORDS
+from dissector.limits import MAX_BATCH_RECORDS, NULL
 
 MAGIC: Final = 0xBA7C
 
@@ -58,6 +58,13 @@ class BatchHeader(NamedTuple):
     seq_start: int
     seq_end: int
     records: int
+
+
+class CutHead(NamedTuple):
+    """A cut batch's layout, NULL if it is not certain, -1 if none fits, and its header."""
+
+    layout: int
+    head: BatchHeader
 
 
 class Record(NamedTuple):
@@ -222,6 +229,54 @@ def read_record(data: ByteArray, at: int, end: int, layout: int) -> Record:
 def may_hold(head: BatchHeader, end: int) -> bool:
     """Whether the announced number of records, each of the minimum size, fits before `end`."""
     return bool(0 <= head.records * _SHORT_RECORD <= end - head.records_at)
+
+
+@inlined
+def _agreed(one: int, other: int) -> int:
+    return one if one == other else NULL
+
+
+@inlined
+def _common_head(one: BatchHeader, other: BatchHeader) -> BatchHeader:
+    """The fields that two readings of a header have in common; the others are NULL."""
+    return BatchHeader(
+        _agreed(one.records_at, other.records_at),
+        one.topic_at,
+        one.topic_bytes,
+        _agreed(one.partition, other.partition),
+        _agreed(one.acks, other.acks),
+        _agreed(one.idempotent, other.idempotent),
+        _agreed(one.seq_start, other.seq_start),
+        _agreed(one.seq_end, other.seq_end),
+        _agreed(one.records, other.records),
+    )
+
+
+@kernel
+def read_cut_head(data: ByteArray, at: int, end: int, body_end: int, known: int) -> CutHead:
+    """The header of a cut batch, whose end does not tell its layout.
+
+    A layout fits if the records that the header announces fit into the body. A field is NULL unless
+    it is the same in each layout that fits. An earlier batch decides between layouts with numbers
+    as partitions, but one of them may look like one with a text.
+
+    Args:
+        end: of the captured bytes. body_end: of the body.
+        known: the layout of an earlier batch of this connection, -1 if there was none.
+    """
+    found, chosen = _no_head(), -1
+    for turn in range(-1, LAYOUTS):
+        layout = turn if turn >= 0 else known
+        if layout < 0 or (turn == known and layout >= 0):
+            continue
+        head = read_head(data, at, end, layout)
+        if head.records_at < 0 or not may_hold(head, body_end):
+            continue
+        if found.records_at == -1:
+            found, chosen = head, layout
+        elif chosen != known or layout == BatchLayout.SEED or known == BatchLayout.SEED:
+            found, chosen = _common_head(found, head), NULL
+    return CutHead(chosen, found)
 
 
 @kernel

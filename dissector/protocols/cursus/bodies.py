@@ -16,7 +16,7 @@ from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.protocols.columns import COMPLETE, TO_BROKER, TO_CLIENT, FrameColumns
 from dissector.protocols.cursus import batches
-from dissector.protocols.cursus.batches import BatchLayout
+from dissector.protocols.cursus.batches import BatchHeader, BatchLayout
 from dissector.protocols.cursus.body_starts import BodyShape, shape_of
 from dissector.protocols.cursus.headers import LENGTH_BYTES
 from dissector.tables import HashTable, find, put
@@ -167,24 +167,18 @@ def _read_records(
 
 @inlined
 def _fill_head(
-    frames: FrameColumns, row: int, data: ByteArray, out: BodyColumns, layout: int,
+    frames: FrameColumns, row: int, data: ByteArray, out: BodyColumns, head: BatchHeader,
     names: NameColumns,
 ) -> bool:  # fmt: skip
     """The columns that a batch's header fills; False if it cannot be read."""
-    head = batches.read_head(data, out.at[row], out.end[row], layout)
-    if head.records_at < 0:
+    if head.records_at == -1:
         return False
-    out.layout[row] = layout
     out.acks[row] = head.acks
     out.idempotent[row] = head.idempotent
     out.records_at[row] = head.records_at
     frames.topic[row] = intern(names, data, head.topic_at, head.topic_bytes)
     frames.partition[row] = head.partition
-    # A cut body counts with the length in its frame's header.
-    end = out.end[row]
-    if frames.status[row] != COMPLETE:
-        end = max(end, out.at[row] + frames.frame_bytes[row])
-    frames.message_count[row] = head.records if batches.may_hold(head, end) else NULL
+    frames.message_count[row] = head.records
     frames.is_batch[row] = 1
     if frames.direction[row] != TO_CLIENT:
         frames.sequence_id[row] = head.seq_start
@@ -193,9 +187,39 @@ def _fill_head(
 
 
 @inlined
+def _fill_layout(
+    frames: FrameColumns, row: int, data: ByteArray, out: BodyColumns, layout: int,
+    names: NameColumns,
+) -> bool:  # fmt: skip
+    """The columns that the header of a whole batch fills; False if it cannot be read."""
+    head = batches.read_head(data, out.at[row], out.end[row], layout)
+    if not _fill_head(frames, row, data, out, head, names):
+        return False
+    out.layout[row] = layout
+    if not batches.may_hold(head, out.end[row]):
+        frames.message_count[row] = NULL
+    return True
+
+
+@inlined
+def _read_cut(
+    frames: FrameColumns, row: int, data: ByteArray, out: BodyColumns, known: int,
+    names: NameColumns,
+) -> None:  # fmt: skip
+    """What can be read of a cut batch; its body counts with the length in its frame's header."""
+    body_end = max(out.end[row], out.at[row] + frames.frame_bytes[row] - LENGTH_BYTES)
+    cut = batches.read_cut_head(data, out.at[row], out.end[row], body_end, known)
+    if _fill_head(frames, row, data, out, cut.head, names):
+        out.layout[row] = cut.layout
+        _read_first(frames, row, data, out)
+
+
+@inlined
 def _read_first(frames: FrameColumns, row: int, data: ByteArray, out: BodyColumns) -> None:
     """The offset of a cut batch's first record, if it is there."""
     if frames.direction[row] == TO_BROKER or frames.message_count[row] <= 0:
+        return
+    if out.records_at[row] == NULL:
         return
     if out.end[row] - out.records_at[row] >= 8:
         out.first_offset[row] = be64(data, out.records_at[row])
@@ -215,7 +239,7 @@ def read_batches(
     """Read the batches of a block whose bodies are found and open.
 
     A whole batch that fits no layout keeps the shape of a batch, with records null; of a cut one
-    the header is parsed in the connection's layout if it is complete.
+    the header's fields that are certain are filled if it is complete.
 
     Args:
         layouts: the layout of each connection's last batch, by connection.
@@ -227,15 +251,14 @@ def read_batches(
         connection = frames.connection_id[row]
         known = find(layouts, connection, 0, 0, 0)
         if frames.status[row] != COMPLETE:
-            if _fill_head(frames, row, data, out, max(known, BatchLayout.CURRENT), names):
-                _read_first(frames, row, data, out)
+            _read_cut(frames, row, data, out, known, names)
             continue
         chosen = batches.choose_layout(data, out.at[row], out.end[row], known)
         if chosen < 0:
-            _fill_head(frames, row, data, out, max(known, BatchLayout.CURRENT), names)
+            _fill_layout(frames, row, data, out, max(known, BatchLayout.CURRENT), names)
             continue
         layout = chosen % batches.LAYOUTS
-        if _fill_head(frames, row, data, out, layout, names):
+        if _fill_layout(frames, row, data, out, layout, names):
             out.records[row] = frames.message_count[row]
             _read_records(frames, row, data, out, names)
             if chosen < batches.LAYOUTS and out.records[row] > 0 and chosen != known:

@@ -197,6 +197,8 @@ class BodyDecoder:
         key_at = body.find(b"key=" + key)
         frames.message_count[row] = 1
         frames.is_batch[row] = 0
+        if int(frames.status[row]) != columns.COMPLETE:
+            return  # the message is cut
         bodies = self.bodies
         bodies.records[row] = 1
         bodies.records_at[row] = NULL
@@ -248,6 +250,8 @@ class BodyDecoder:
         is_full = self._detail == "all"
         if decoded.line is not None:
             detail = line_detail(decoded.line, self._redact, is_full)
+            if int(frames.status[row]) != columns.COMPLETE:
+                detail.pop("message_bytes", None)  # of what is there
             if decoded.forwarded.rest:
                 detail["payload"] = shown_value("payload", decoded.forwarded.rest, self._redact)
             if row in self.opening.wrapped:
@@ -281,14 +285,14 @@ class BodyDecoder:
 
     def _batch_detail(self, frames: FrameColumns, row: int) -> dict[str, Any]:
         bodies = self.bodies
-        if int(bodies.layout[row]) == NULL:
-            return {}
-        acks = int(bodies.acks[row])
-        detail: dict[str, Any] = {
-            "layout": LAYOUT_NAMES[int(bodies.layout[row])],
-            "acks": None if acks == UNKNOWN_ACKS else acks,
-            "idempotent": bool(bodies.idempotent[row]),
-        }
+        layout, acks = int(bodies.layout[row]), int(bodies.acks[row])
+        detail: dict[str, Any] = {}
+        if layout != NULL:
+            detail["layout"] = LAYOUT_NAMES[layout]
+        if acks != NULL:
+            detail["acks"] = None if acks == UNKNOWN_ACKS else acks
+        if int(bodies.idempotent[row]) != NULL:
+            detail["idempotent"] = bool(bodies.idempotent[row])
         if int(bodies.records[row]) != NULL:
             detail["last_offset"] = int(bodies.last_offset[row])
             detail["leftover_bytes"] = int(bodies.leftover[row])
@@ -306,11 +310,18 @@ def _unread(frames: FrameColumns, row: int) -> DecodedBody:
 
 
 def _whole_words(body: bytes, shape: int) -> bytes:
-    """A cut text without its last word, which may be incomplete."""
+    """A cut text without its last word or quoted value, which may be incomplete."""
     if shape == BodyShape.JSON:
         return body
     start = 2 + body[1] if shape == BodyShape.ENVELOPE and len(body) > 1 else 0
     end = max(body.rfind(blank) for blank in (b" ", b"\t", b"\n"))
+    if end > start:
+        bracket = body.rfind(b"[", start, end)
+        opened = bracket if b"]" not in body[bracket:end] else -1
+        if body.count(b'"', start, end) % 2:
+            opened = body.rfind(b'"', start, end)
+        if opened >= 0:
+            end = max(body.rfind(blank, 0, opened) for blank in (b" ", b"\t", b"\n"))
     return body[:end] if end > start else b""
 
 

@@ -155,6 +155,7 @@ class Groups:
         subscription = int(deliveries.subscription[which])
         first, last = int(deliveries.entry_id[which]), int(deliveries.last_offset[which])
         if first == NULL or (subscription == NULL and not is_push):
+            deliveries.messages_acked[which] = NULL
             self._write(which, NULL)
             return
         position = self._position(subscription, topic, partition)
@@ -310,6 +311,7 @@ class Groups:
             left = self._all_open(position)
             is_hidden = deliveries.ts[left] <= self.hidden.last(subscription)
             deliveries.outcome[left[is_hidden]] = enums.UNKNOWN_GAP
+            deliveries.messages_acked[left[is_hidden]] = NULL  # what hidden commits said
             unacked.append(left)
         if unacked:
             left = np.concatenate(unacked)

@@ -317,7 +317,8 @@ def new_delivery(context: PassContext, row: int, asked: int) -> int:
         deliveries.matrix[which, column] = NULL
     topic, partition, ts = frames.topic[row], frames.partition[row], frames.last_ts_ns[row]
     records = bodies.records[row]
-    count = records if records != NULL else max(frames.message_count[row], 0)
+    announced = records if records != NULL else frames.message_count[row]
+    count = max(announced, 0)
     first, last = bodies.first_offset[row], bodies.last_offset[row]
     if last == NULL and first != NULL:
         last = total(first, count - 1)  # cut: the later records' offsets are missing
@@ -329,9 +330,10 @@ def new_delivery(context: PassContext, row: int, asked: int) -> int:
     if asked >= 0:
         deliveries.subscription[which] = context.pairing.state.pending.subscription[asked]
         deliveries.consumer_name[which] = context.state.requests.consumer_name[asked]
-    deliveries.batch_size[which] = count
-    deliveries.message_count[which] = count
-    deliveries.messages_acked[which] = 0
+    if announced != NULL:
+        deliveries.batch_size[which] = count
+        deliveries.message_count[which] = count
+        deliveries.messages_acked[which] = 0
     deliveries.is_redelivered[which] = 0
     deliveries.next[which] = tables.ABSENT
     if records > 0:

@@ -60,6 +60,9 @@ def _new_group(state: PairingState, connection: int, producer_id: int) -> int:
     groups.producer_name[group] = NULL
     groups.source[group] = tables.ABSENT
     groups.publishes[group] = 0
+    groups.newest[group] = tables.ABSENT
+    groups.known_at[group] = 0
+    groups.gone[group] = 0
     tables.list_append(state.connection_lists, state.group_links, connection, group)
     return int(group)
 

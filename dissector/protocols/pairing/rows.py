@@ -194,6 +194,9 @@ def release(state: PairingState, row: int) -> None:
     list_unlink(state.order, state.order_links, queue, row)
     if pending.attempt_row[row] != ABSENT:
         end_attempt(state.attempts, pending.attempt_row[row])
+    is_gone = queue == pairing_state.SENDS and pending.row[row] <= state.groups.known_at[group]
+    if is_gone and state.groups.gone[group] > 0:
+        state.groups.gone[group] -= 1
     if queue == pairing_state.REQUESTS and pending.outstanding_before[row] != NULL:
         state.groups.publishes[group] -= 1
     if state.connections.push[state.groups.connection[group]] != row:

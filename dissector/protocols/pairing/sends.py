@@ -5,11 +5,11 @@ from typing import Final
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_CHAIN_STEPS, NULL
 from dissector.notices import NOTICE_NUMBER
-from dissector.protocols.columns import MALFORMED
+from dissector.protocols.columns import COMPLETE, MALFORMED
 from dissector.protocols.pairing import attempts, connections, pending, rows
 from dissector.protocols.pairing import state as pairing_state
 from dissector.protocols.pairing.state import KeyKind, PairingState, PassContext
-from dissector.schemas.enums import DROPPED_AFTER_CLOSE
+from dissector.schemas.enums import DROPPED_AFTER_CLOSE, OK
 from dissector.tables import ABSENT, find, note_cut_walk
 
 PUBLISH_TIME_BACK = NOTICE_NUMBER["publish_time_back"]
@@ -24,15 +24,18 @@ def handle_send(context: PassContext, row: int, connection: int) -> None:
     producer_id = frames.producer_id[row]
     sequence_id = frames.sequence_id[row]
     if producer_id == NULL or sequence_id == NULL or frames.status[row] == MALFORMED:
+        if frames.status[row] not in (COMPLETE, MALFORMED):
+            connections.note_hole(state, 2 * connection + frames.endpoint_index[row])
         return
     group = connections.group_of(state, connection, producer_id)
     if frames.incarnation[row] != state.groups.incarnation[group]:
         begin_incarnation(context, group, frames.incarnation[row])
     _note_names(context, row, group)
-    outstanding = state.group_lists.length[group]
+    outstanding = outstanding_of(state, group)
     send = pending.new_request(context, row, group, pairing_state.SENDS)
     sends = state.pending
     is_producer = state.groups.producer_id[group] != NULL
+    state.groups.newest[group] = sends.row[send]
     sends.outstanding_before[send] = outstanding if is_producer else NULL
     sends.sequence_id[send] = sequence_id
     sends.chunk_id[send] = frames.chunk_id[row]
@@ -52,6 +55,16 @@ def handle_send(context: PassContext, row: int, connection: int) -> None:
         _note_publish_time(context, row, group, send)
     if state.order.first[pairing_state.UNMATCHED] != ABSENT:
         pending.pair_unmatched(context, send)
+
+
+@inlined
+def outstanding_of(state: PairingState, group: int) -> int:
+    """The sends of a producer that are unanswered; NULL if a hole may hide sends or answers."""
+    one = 2 * state.groups.connection[group]
+    last_hole = max(state.directions.hole_row[one], state.directions.hole_row[one + 1])
+    if last_hole > state.groups.known_at[group]:
+        return NULL
+    return int(state.group_lists.length[group] - state.groups.gone[group])
 
 
 @inlined
@@ -130,6 +143,7 @@ def begin_incarnation(context: PassContext, group: int, incarnation: int) -> Non
         return
     groups.incarnation[group] = incarnation
     groups.is_broker_closed[group] = 0
+    groups.gone[group] = 0
     row = state.group_lists.first[group]
     for _ in range(state.group_lists.length[group]):
         after = state.member_links.next[row]
@@ -165,8 +179,14 @@ def handle_send_answer(context: PassContext, row: int, connection: int) -> None:
         pending.add_key(state, unmatched, KeyKind.SEND, sequence_id, producer_id)
         return
     pending.set_answered(context, row, send)
-    rows.take_answer(context, row, send, rows.outcome_of(context, row))
+    outcome = rows.outcome_of(context, row)
+    is_last = state.pending.row[send] == groups.newest[group] and outcome == OK
+    is_last &= rows.last_hole_of_requests(state, send) < state.pending.row[send]
+    rows.take_answer(context, row, send, outcome)
     rows.write(context, send)
+    if is_last:
+        groups.known_at[group] = state.counters[pairing_state.COUNT_ROW]
+        groups.gone[group] = state.group_lists.length[group]
 
 
 @inlined

@@ -20,6 +20,9 @@ Holes. A *side* is one direction of a connection. A *hole* is missing bytes that
 answer. A gap inside a frame is no hole, as all its bytes are the frame's; the framing marks holes
 (`frames_missing`). Row ordinals only rise and give the order of holes and requests.
 
+Outstanding sends. A producer's sends are answered in order. With the answer to its newest one, all
+are answered, be the others captured or not; behind a hole, the number is unknown until then.
+
 Attempts. The key of a send (producer, sequence id, chunk, checksum) is counted while the send waits
 and while it is among the last answered ones of its producer: `attempts`.
 """
@@ -120,6 +123,9 @@ class GroupColumns(Records):
     has_positions: 1 once a send was a copy from another cluster.
     source: of attempts, ABSENT if the names are not known.
     publishes: pending requests that count as outstanding publishes.
+    newest: ordinal of the newest send.
+    known_at: ordinal of the row at which all sends were known to be answered, 0 the beginning.
+    gone: pending sends from before it, whose answers were not captured.
     """
 
     connection: Int64Array
@@ -132,6 +138,9 @@ class GroupColumns(Records):
     producer_name: Int64Array
     source: Int64Array
     publishes: Int64Array
+    newest: Int64Array
+    known_at: Int64Array
+    gone: Int64Array
 
 
 class ConnectionColumns(Bundle):

@@ -130,11 +130,15 @@ def _handle_lifecycle(context: PassContext, row: int, connection: int) -> None:
         if groups.incarnation[group] == incarnation and groups.producer_id[group] != NULL:
             groups.is_broker_closed[group] = 1
         return
+    if lifecycle == Lifecycle.READY:
+        group = connections.group_of(state, connection, number)
+        if groups.producer_id[group] != NULL and incarnation > groups.incarnation[group]:
+            sends.begin_incarnation(context, group, incarnation)
+            groups.known_at[group] = state.counters[pairing_state.COUNT_ROW]
+        return
     group = connections.find_group(state, connection, number)
     if group == ABSENT:
         return
-    if lifecycle == Lifecycle.READY and incarnation > groups.incarnation[group]:
-        sends.begin_incarnation(context, group, incarnation)
     is_over = lifecycle in (Lifecycle.CLOSED_BY_CLIENT, Lifecycle.REFUSED)
     if is_over and state.group_lists.length[group] == 0:
         connections.free_group(state, group)

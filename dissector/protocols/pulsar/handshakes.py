@@ -133,14 +133,14 @@ class Handshakes:
         return {connection: self._facts_of(connection) for connection in chosen}
 
     def _facts_of(self, connection: int) -> ConnectionFacts:
-        """The facts of a connection: the broker's protocol version and the client's features, or
-        the other side's if one was not captured."""
+        """The facts of a connection: the broker's protocol version, the client's if its own was not
+        captured; and the client's features."""
         client, broker = self._open[connection]
-        version, flags = broker.protocol_version, client.feature_flags
+        version = broker.protocol_version
         return ConnectionFacts(
             client_version=client.client_version,
             server_version=broker.server_version,
             protocol_version=version if version is not None else client.protocol_version,
-            feature_flags=flags if flags is not None else broker.feature_flags,
+            feature_flags=client.feature_flags,
             max_message_bytes=broker.max_message_bytes,
         )

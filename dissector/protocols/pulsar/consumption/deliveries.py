@@ -220,6 +220,8 @@ def _write_row(
     to.message_count[row] = count
     if outcome != enums.ACKED and deliveries.length[delivery] > 0:
         left = standing.messages_left(state, delivery, standing.DECIDED)
+    if outcome == enums.UNKNOWN_GAP:
+        left = NULL  # what the missing acks said
     to.messages_acked[row] = max(count - left, 0) if count != NULL and left != NULL else NULL
     _write_set(state, context.out, delivery, row)
     cause = deliveries.cause[delivery]

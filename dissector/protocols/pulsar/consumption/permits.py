@@ -36,21 +36,26 @@ def message_cost(frames: FrameColumns, row: int, words: Int64Array) -> int:
 
 
 @inlined
-def is_balance_known(state: ConsumptionState, row: int) -> bool:
-    """Whether the balance is known from its start and no frame is missing since.
+def is_whole_since(state: ConsumptionState, row: int, frame_no: int) -> bool:
+    """Whether no frame of a consumer's connection is missing since a frame; below 1: since none.
 
-    It is unknown if nothing of the broker's direction was captured: deliveries were not seen.
+    One is if nothing of the broker's direction was captured: deliveries were not seen.
     """
-    known_at = state.consumers.known_at[row]
     connection_row = state.consumers.connection_row[row]
-    if known_at < 0 or connection_row == ABSENT:
+    if frame_no <= 0 or connection_row == ABSENT:
         return False
     connections = state.connections
     return bool(
-        known_at > connections.broker_gap_at[connection_row]
-        and known_at > connections.client_gap_at[connection_row]
+        frame_no > connections.broker_gap_at[connection_row]
+        and frame_no > connections.client_gap_at[connection_row]
         and connections.is_client_missing[connection_row] == 0
     )
+
+
+@inlined
+def is_balance_known(state: ConsumptionState, row: int) -> bool:
+    """Whether the balance is known from its start and no frame is missing since."""
+    return bool(is_whole_since(state, row, state.consumers.known_at[row]))
 
 
 @inlined
@@ -86,8 +91,9 @@ def add_permit_row(
     permits.event[row] = event
     permits.delta[row] = delta
     permits.available_after[row] = consumers.available[consumer] if is_known else NULL
-    is_read = consumers.unread[consumer] == 0
-    permits.unacked_after[row] = consumers.unacked[consumer] if is_read else NULL
+    has_all = is_whole_since(state, consumer, consumers.opened_at[consumer])
+    is_counted = has_all and consumers.unread[consumer] == 0
+    permits.unacked_after[row] = consumers.unacked[consumer] if is_counted else NULL
     permits.baseline_known[row] = 1 if is_known else 0
     permits.topic[row] = consumers.topic[consumer]
     permits.subscription[row] = consumers.subscription[consumer]

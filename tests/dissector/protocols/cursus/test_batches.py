@@ -4,14 +4,16 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from dissector.limits import NULL
 from dissector.protocols.cursus.batches import (
     LAYOUT_NAMES,
     LAYOUTS,
     choose_layout,
     end_of_records,
+    read_cut_head,
     read_head,
     read_record,
 )
@@ -142,3 +144,35 @@ def test_a_plain_reader_chooses_the_same(records, layout, cut):
     batch = read_batch(body)
     mine = chosen(body)
     assert mine.rstrip("+") == ("none" if batch is None else batch.layout)
+
+
+@given(
+    st.integers(1, 5), st.integers(0, 300), st.integers(0, 1 << 20), st.integers(0, 70_000),
+    st.sampled_from(cursus.LAYOUTS), st.booleans(), st.integers(0, 400),
+)  # fmt: skip
+@settings(max_examples=300)
+@example(5, 1, 0, 20, "v010", False, 20)
+@example(1, 1, 0, 9000, "v010", False, 20)
+@example(2, 1, 0, 20, "seed", False, 20)
+def test_of_a_cut_batch_nothing_is_told_that_the_whole_one_does_not(
+    count, first, partition, size, layout, is_known, kept
+):
+    """Its end does not tell its layout: what layouts read differently is not known."""
+    body = cursus.batch_body(
+        [Record(seq_num=first + number, payload=b"x" * size) for number in range(count)],
+        partition=partition,
+        acks=b"1",
+        layout=layout,
+    )
+    number = LAYOUT_NAMES.index(layout)
+    true = read_head(array(body), 0, len(body), number)
+    end = min(len(body), true.records_at + kept - 30)
+    found = read_cut_head(array(body), 0, end, len(body), number if is_known else -1)
+    if end < true.records_at:
+        assert found.head.records_at == -1
+        return
+    assert found.layout in (number, NULL) or {found.layout, number} == {0, 2}
+    for name, value in found.head._asdict().items():
+        assert value in (NULL, getattr(true, name)), name
+    if is_known and layout != "seed" and partition < 1 << 16:
+        assert found.head == true and found.layout == number

@@ -114,6 +114,23 @@ def test_a_hole_behind_a_send_may_hold_its_receipt() -> None:
     assert [(row["outcome"], row["tainted"]) for row in rows] == [("lost_in_gap", 1), ("ok", 0)]
 
 
+def test_behind_a_hole_the_outstanding_sends_are_unknown_until_all_are_answered() -> None:
+    """A producer's sends are answered in order: with the newest one, all."""
+    for direction in (TO_CLIENT, TO_BROKER):
+        talk = open_talk()
+        talk.send(1)
+        talk.send(2)
+        talk.gap(direction, offset=500)
+        talk.send(3, stream_offset=600, frame_bytes=30)
+        talk.receipt(2, stream_offset=600, frame_bytes=30)
+        talk.send(4)
+        talk.receipt(4)
+        talk.send(5)
+        talk.send(6)
+        rows = {row["sequence_id"]: row["outstanding_before"] for row in publishes(talk)}
+        assert rows == {1: 0, 2: 1, 3: None, 4: None, 5: 0, 6: 1}
+
+
 def test_a_hole_before_a_send_cannot_hold_its_receipt() -> None:
     talk = open_talk()
     talk.gap(TO_CLIENT, offset=500)

@@ -45,7 +45,7 @@ def test_both_sides_are_joined_by_connection() -> None:
         ),
         8: ConnectionFacts(
             server_version="Pulsar Server4.0.6", protocol_version=19,
-            feature_flags=("supports_topic_watchers",), max_message_bytes=5 << 20,
+            max_message_bytes=5 << 20,
         ),
     }  # fmt: skip
     found.pop(8)

@@ -132,7 +132,7 @@ def test_a_side_that_is_not_captured_says_nothing_about_a_first_flow() -> None:
     talk = Talk()
     talk.client(commands.SUBSCRIBE, request_id=1, consumer_id=0, topic=TOPIC, subscription="s")
     talk.flow(10)
-    assert chosen(talk.rows()["permits"], *BALANCE) == [("grant", 10, None, 0, 0)]
+    assert chosen(talk.rows()["permits"], *BALANCE) == [("grant", 10, None, None, 0)]
 
 
 def test_a_refusal_shows_that_what_the_broker_says_is_captured() -> None:
