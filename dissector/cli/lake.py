@@ -182,7 +182,7 @@ def keep(common: Common, folder: Path, days: int) -> int:
 
 
 def _keep(common: Common, folder: Path, days: int) -> int:
-    from dissector.lake.places import day_of
+    from dissector.lake.partitions import day_of
     from dissector.lake.retention import cutoff_ns
     from dissector.lake.retention import keep as keep_days
 
@@ -298,7 +298,7 @@ def compact(common: Common, folder: Path, captures: tuple[str, ...], below: int 
     """
     from dissector.lake.compact import ALL
     from dissector.lake.compact import compact as compact_lake
-    from dissector.lake.places import day_of
+    from dissector.lake.partitions import day_of
 
     made = compact_lake(folder, captures or ALL, below)
     for capture in made.migrated:

@@ -270,7 +270,7 @@ def compact_crowded_days(lake: Path, words: Messages, days: Collection[str] | No
     loses nothing, so it is printed and is no error."""
     from dissector.lake import mirror
     from dissector.lake.manifests import crowded_days
-    from dissector.lake.places import day_of
+    from dissector.lake.partitions import day_of
 
     if not crowded_days(lake) or not mirror.may_change(lake):
         return

@@ -19,7 +19,7 @@ import zstandard
 from dissector.blocks import Int64Array
 from dissector.lake import encodings, metadata
 from dissector.lake.bloom_filters import bloom_filter
-from dissector.lake.metadata import Bounds, ChunkInfo, Encoding, Leaf, PageRange
+from dissector.lake.metadata import Bounds, ChunkInfo, Encoding, Leaf, PageStatistics
 from dissector.lake.settings import SETTINGS
 from dissector.lake.thrift import varint
 from dissector.schemas import Column
@@ -130,7 +130,7 @@ class ColumnChunk:
         self,
         at: int,
         nulls: int | None = None,
-        ranges: Sequence[PageRange] = (),
+        ranges: Sequence[PageStatistics] = (),
         rows: Sequence[int] = (),
         texts: Sequence[bytes] = (),
     ) -> tuple[list[bytes], ChunkInfo]:
@@ -160,8 +160,8 @@ class ColumnChunk:
             dictionary_at=at if self._dictionary else None,
             statistics=statistics,
             bloom_filter=bloom_filter(texts) if texts else b"",
-            page_ranges=metadata.page_ranges(leaf, ranges) if rows and ranges else b"",
-            page_places=metadata.page_places(data_at, self._sizes, rows) if rows else b"",
+            column_index=metadata.column_index(leaf, ranges) if rows and ranges else b"",
+            offset_index=metadata.offset_index(data_at, self._sizes, rows) if rows else b"",
         )
         self._start()
         return pages, info
@@ -178,7 +178,7 @@ def same_text_chunk(
     levels = run + b"\1"
     body = struct.pack("<I", len(levels)) + levels + b"\1" + run + b"\0"
     chunk.add_page(body, rows, Encoding.RLE_DICTIONARY)
-    return chunk.finish(at, 0, [PageRange(0, (text, text))], [rows] if is_indexed else ())
+    return chunk.finish(at, 0, [PageStatistics(0, (text, text))], [rows] if is_indexed else ())
 
 
 class ColumnChunks(ABC):
@@ -226,12 +226,12 @@ class ColumnChunks(ABC):
         self.is_ascending = self._is_sorted_by
         self._rows: list[int] = []
         self._nulls = 0
-        self._ranges: list[PageRange] = []
+        self._ranges: list[PageStatistics] = []
 
     def _note(self, nulls: int, bounds: Bounds | None) -> None:
         """Record the statistics of a page."""
         self._nulls += nulls
-        self._ranges.append(PageRange(nulls, bounds))
+        self._ranges.append(PageStatistics(nulls, bounds))
 
     def _distinct_texts(self) -> Sequence[bytes]:
         """Return the distinct texts of this row group."""

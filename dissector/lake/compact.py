@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from dissector.errors import OutputError, UsageError
 from dissector.lake import install as lake_install
-from dissector.lake import mirror, places
+from dissector.lake import mirror, partitions
 from dissector.lake.copies import copies_of
 from dissector.lake.digest import Marks
 from dissector.lake.file_rows import read_rows, with_previous_connections
@@ -55,7 +55,7 @@ class Choice(NamedTuple):
 
     patterns: ids, or globs over ids.
     most_bytes: upper limit of a capture's Parquet files together.
-    days: only these, as `places.day_of` returns them; None for all.
+    days: only these, as `partitions.day_of` returns them; None for all.
     least: minimum number of captures for a group, at least two.
     is_tiered: skip captures that have more rows than all smaller ones of their day together, so
         that each row is rewritten a few times only, however often captures are added.
@@ -125,7 +125,7 @@ def _chosen(captures: Sequence[Manifest], choice: Choice) -> list[list[Manifest]
     capture of an older schema version that is in no other group."""
     of_days: dict[str, list[Manifest]] = {}
     for capture in captures:
-        day = places.day_of(capture.first_ts_ns)
+        day = partitions.day_of(capture.first_ts_ns)
         is_chosen_day = choice.days is None or day in choice.days
         if is_chosen_day and is_named(capture.capture_id, choice.patterns):
             of_days.setdefault(day, []).append(capture)
@@ -146,7 +146,7 @@ def _group_of_day(captures: Sequence[Manifest], choice: Choice) -> list[Manifest
     chosen: list[Manifest] = []
     chosen_rows = 0
     for capture in sorted(captures, key=_rows_of):
-        days = {places.day_of(inside.first_ts_ns) for inside in capture.captures()}
+        days = {partitions.day_of(inside.first_ts_ns) for inside in capture.captures()}
         is_large = choice.most_bytes is not None and _bytes_of(capture) > choice.most_bytes
         if is_large or len(days) > 1:
             continue
@@ -210,7 +210,7 @@ def _install_all(folder: Path, manifests: Manifests, groups: Sequence[_StagedGro
     if any(current.get(each.capture_id) != each for group in left for each in group.sources):
         return False
     for group in left:
-        group.stage.install(map(places.place_of, group.sources))
+        group.stage.install(map(partitions.partition_of, group.sources))
         group.is_installed = True
     return True
 
@@ -308,7 +308,7 @@ def _rows(
         for part in capture.files:
             if part.table != table:
                 continue
-            file = pq.ParquetFile(places.part_path(folder, capture, part))
+            file = pq.ParquetFile(partitions.part_path(folder, capture, part))
             for number in range(file.num_row_groups):
                 rows = read_rows(file, capture, table, group=number)
                 if deliveries is not None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from dissector import limits
-from dissector.lake import places
+from dissector.lake import partitions
 from dissector.lake.locks import exclusive_lock, hold, is_held
 from dissector.lake.manifest import Manifest, PartFile
 from dissector.schemas import TABLES
@@ -25,7 +25,7 @@ Copy = tuple[str, PartFile]
 
 def copies_of(capture: Manifest) -> Iterator[Copy]:
     """Return the names and manifest entries of a capture's files."""
-    return ((places.part_name(capture, part), part) for part in capture.files)
+    return ((partitions.part_name(capture, part), part) for part in capture.files)
 
 
 def is_used(path: Path, size: int) -> bool:

@@ -4,7 +4,7 @@
                                                  on a file inside
     ready     LAKE/_tmp/<id>.<unique>.ready      complete and on disk, with the manifest and the
                                                  list of captures that it replaces
-    installed LAKE/_manifest/<id>.json           readers see it; tables are at their `places`
+    installed LAKE/_manifest/<id>.json           readers see it; tables are in their `partitions`
 
 One rename turns staging into ready. Installing a ready stage: remove the manifests of the replaced
 captures, replace the table folders, rename the manifest into place, delete the rest. Each step is
@@ -28,11 +28,11 @@ from pathlib import Path
 from typing import Final
 
 from dissector.errors import DissectorError, OutputError
-from dissector.lake import locks, mirror, places
+from dissector.lake import locks, mirror, partitions
 from dissector.lake import manifest as lake_manifest
 from dissector.lake.manifest import Manifest
 from dissector.lake.manifests import Manifests, mark_version
-from dissector.lake.places import remove_if_empty
+from dissector.lake.partitions import remove_if_empty
 from dissector.schemas import TABLES
 
 STAGE_FOLDER: Final = "_tmp"
@@ -89,7 +89,7 @@ class Stage:
     def __init__(self, lake: Path, name: str) -> None:
         self.lake = lake
         self._ready_name = _REMOVAL
-        self._place = ""
+        self._partition = ""
         self._uploaded: list[str] = []
         self._manifest: Manifest | None = None
         self._lock: int | None = None
@@ -101,7 +101,7 @@ class Stage:
         """Write the manifest and sync the stage to disk; see `prepare`."""
         if manifest is not None:
             self._ready_name = manifest.capture_id
-            self._place = places.place_of(manifest)
+            self._partition = partitions.partition_of(manifest)
             (self.folder / MANIFEST).write_text(lake_manifest.to_json(manifest), "utf-8")
         _sync_tree(self.lake, self.folder)
 
@@ -124,7 +124,7 @@ class Stage:
         """Install a prepared stage, see the function `install`.
 
         Args:
-            replaces: places of the captures that it replaces.
+            replaces: partitions of the captures that it replaces.
 
         Raises:
             Overtaken: the lake is in a store, and its log has grown since the last sync.
@@ -137,7 +137,7 @@ class Stage:
             return False
         uploaded, self._uploaded = self._uploaded, []  # even if it fails, a log entry may name them
         try:
-            stored.commit(manifest, set(map(places.id_at, replaces)), self.folder.name)
+            stored.commit(manifest, set(map(partitions.id_of, replaces)), self.folder.name)
         except mirror.Overtaken:
             self._uploaded = uploaded
             raise
@@ -149,14 +149,14 @@ class Stage:
         """Turn a prepared stage into a ready one; this or any other process will install it.
 
         Args:
-            replaces: places of the captures that it replaces.
+            replaces: partitions of the captures that it replaces.
 
         Returns:
             The ready folder.
         """
         name = self._ready_name
         path = self.folder / _REPLACES
-        path.write_text(json.dumps(sorted(set(replaces) - {self._place})), "utf-8")
+        path.write_text(json.dumps(sorted(set(replaces) - {self._partition})), "utf-8")
         _sync(self.lake, path, os.O_RDONLY | os.O_NOFOLLOW, _MOST_RIGHTS)
         _sync_folder(self.lake, self.folder)
         unique = self.folder.name.rpartition(".")[2]
@@ -255,8 +255,11 @@ def delete_abandoned(lake: Path) -> None:
 
 
 def removes_files(lake: Path, stage: Path, capture: str, replaces: Collection[str]) -> bool:
-    """Whether installing a stage removes files that a process may be reading. replaces: places of
-    the replaced captures."""
+    """Whether installing a stage removes files that a process may be reading.
+
+    Args:
+        replaces: partitions of the replaced captures.
+    """
     if mirror.of(lake):
         return False  # files in a store stay for a while
     target = lake / lake_manifest.MANIFEST_FOLDER / f"{capture}.json"
@@ -282,23 +285,23 @@ def install(lake: Path, ready: Path) -> bool:
     manifests.mkdir(exist_ok=True)
     target = manifests / f"{capture}.json"
     replaced = replaced_by(ready) or ()
-    names = {*map(places.id_at, replaced)} - {capture}
+    names = {*map(partitions.id_of, replaced)} - {capture}
     if staged.is_file():
         manifest = manifest_at(staged)
-        place = places.place_of(manifest)
+        partition = partitions.partition_of(manifest)
         if _is_there(lake, staged, target) or is_in_group(lake, manifest):
             delete(ready)
             return False
         mark_version(lake)
         _delete_manifests(lake, (capture, *names))
         for table in filter(lambda name: (ready / name).is_dir(), TABLES):
-            for folder in places.put(lake, ready / table, table, place):
+            for folder in partitions.put(lake, ready / table, table, partition):
                 _sync_folder(lake, folder)
         os.replace(staged, target)
         _sync_folder(lake, manifests)
     else:
         _delete_manifests(lake, names)
-    places.delete(lake, (*places.places_without_day(capture), *replaced))
+    partitions.delete(lake, (*partitions.partitions_without_day(capture), *replaced))
     delete(ready)
     return True
 
@@ -309,7 +312,7 @@ def remove_captures(lake: Path, gone: Collection[str]) -> None:
     If this process is killed, the next command that opens the lake completes the removal.
 
     Args:
-        gone: places of the captures.
+        gone: partitions of the captures.
     """
     try:
         stage = Stage(lake, _REMOVAL)
@@ -322,8 +325,8 @@ def remove_captures(lake: Path, gone: Collection[str]) -> None:
         if error.errno not in _NO_ROOM or mirror.of(lake):
             raise
         # The disk is too full for a stage, probably the reason for the removal: remove directly.
-        _delete_manifests(lake, map(places.id_at, gone))
-        places.delete(lake, gone)
+        _delete_manifests(lake, map(partitions.id_of, gone))
+        partitions.delete(lake, gone)
 
 
 def _delete_manifests(lake: Path, captures: Iterable[str]) -> None:
@@ -349,8 +352,10 @@ def refuse_links(lake: Path, error: type[DissectorError]) -> None:
 
 
 def replaced_by(ready: Path) -> tuple[str, ...] | None:
-    """Return the places of the captures that a ready stage replaces; None if its list is damaged:
-    then it cannot be installed. Older programs listed ids."""
+    """Return the partitions of the captures that a ready stage replaces.
+
+    None if its list is damaged: then it cannot be installed. Older programs listed ids.
+    """
     path = ready / _REPLACES
     if not path.is_file():
         return ()
@@ -362,10 +367,10 @@ def replaced_by(ready: Path) -> tuple[str, ...] | None:
         return None
     replaced: list[str] = []
     for name in names:
-        if places.is_place(name):
+        if partitions.is_partition(name):
             replaced.append(name)
         elif lake_manifest.is_plain_name(name):
-            replaced += places.places_without_day(name)
+            replaced += partitions.partitions_without_day(name)
         else:
             return None
     return tuple(replaced)
@@ -384,7 +389,7 @@ def has_all_files(lake: Path, manifest: Manifest) -> bool:
     if mirror.of(lake):
         return True
     for part in manifest.files:
-        path = places.part_path(lake, manifest, part)
+        path = partitions.part_path(lake, manifest, part)
         if not path.is_file() or path.stat().st_size != part.bytes:
             return False
     return True
@@ -397,7 +402,7 @@ def is_in_group(lake: Path, manifest: Manifest) -> bool:
         return False
     name = f'"capture_id": "{manifest.capture_id}"'.encode()
     if mirror.of(lake) is None:
-        groups = places.groups_of_day(lake, manifest)
+        groups = partitions.groups_of_day(lake, manifest)
     else:  # files of a store may not be here
         groups = Manifests(lake).names(lake_manifest.GROUP_PREFIX)
     for group in groups:
@@ -423,10 +428,10 @@ def delete(ready: Path) -> None:
 
 
 def _sync_tree(lake: Path, folder: Path) -> None:
-    for place, _, names in os.walk(folder, onerror=_raise):
+    for inner, _, names in os.walk(folder, onerror=_raise):
         for name in names:
-            _sync(lake, os.path.join(place, name), os.O_RDONLY | os.O_NOFOLLOW, _MOST_RIGHTS)
-        _sync_folder(lake, place)
+            _sync(lake, os.path.join(inner, name), os.O_RDONLY | os.O_NOFOLLOW, _MOST_RIGHTS)
+        _sync_folder(lake, inner)
 
 
 def _raise(error: OSError) -> None:

@@ -22,7 +22,7 @@ from dissector.lake.install import (
 from dissector.lake.landing import DECRYPTED, UNCHANGED, Landed, kept_in
 from dissector.lake.manifest import Contained, Manifest
 from dissector.lake.manifests import Manifests
-from dissector.lake.places import day_of
+from dissector.lake.partitions import day_of
 from dissector.lake.settings import SETTINGS, writer_versions
 from dissector.schemas import SCHEMA_VERSION
 from dissector.sources.account import Account

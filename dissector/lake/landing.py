@@ -37,7 +37,7 @@ from dissector.lake.manifest import (
     relation,
 )
 from dissector.lake.manifests import Manifests, refuse_newer
-from dissector.lake.places import day_of, place_of
+from dissector.lake.partitions import day_of, partition_of
 from dissector.lake.settings import SETTINGS, writer_versions
 from dissector.lake.writer import LakeWriter
 from dissector.limits import NULL
@@ -64,7 +64,7 @@ class Landed(NamedTuple):
     replaced: ids of shorter versions that it replaced.
     rows: by table.
     bytes: of its Parquet files.
-    day: of its folder, as `places.day_of` returns it.
+    day: of its folder, as `partitions.day_of` returns it.
     sentences: for the user, about other captures of the lake.
     """
 
@@ -240,18 +240,18 @@ class Landing:
                     if contained.capture_id == manifest.capture_id:
                         sentences.extend(_otherwise(manifest, other))
                     # `same` under another id: an older program derived ids from names differently.
-                    replaced[contained.capture_id] = place_of(other)
+                    replaced[contained.capture_id] = partition_of(other)
                 else:
                     if not is_last and may_be_prefix(self.digest, contained):
                         raise ConcurrentLanding
                     sentences.extend(_shared_files(manifest, contained))
-        places = {*replaced.values()} - {place_of(manifest)}
+        partitions = {*replaced.values()} - {partition_of(manifest)}
         replaced.pop(manifest.capture_id, None)
         if not is_alone and removes_files(
-            self._lake, self._stage.folder, manifest.capture_id, places
+            self._lake, self._stage.folder, manifest.capture_id, partitions
         ):
             return None
-        outcome = INSTALLED if self._stage.install(places) else UNCHANGED
+        outcome = INSTALLED if self._stage.install(partitions) else UNCHANGED
         return self._landed(manifest, outcome, tuple(sorted(replaced)), tuple(sentences))
 
     def _not_landed(self, manifest: Manifest, outcome: str, sentence: str) -> Landed:

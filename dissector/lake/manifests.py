@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from dissector.errors import InputError
-from dissector.lake import manifest, mirror, places
+from dissector.lake import manifest, mirror, partitions
 from dissector.lake.locks import LOCK_FILE
 from dissector.lake.manifest import Manifest, NewerLake
 from dissector.limits import MAX_DAY_LANDINGS, MAX_SCHEMA_VERSION_DIGITS
@@ -172,12 +172,12 @@ def _refuse_newer(contents: Iterable[Manifest | UnreadManifest]) -> None:
 def crowded_days(lake: Path) -> list[str]:
     """Return the sorted days that hold more than MAX_DAY_LANDINGS landings."""
     if mirror.of(lake) is None:
-        days = places.landings_of_days(lake)
+        days = partitions.landings_of_days(lake)
     else:  # the folder may lack files of the store; parsing manifests is slower than a listing
         there = Manifests(lake)
         is_small = len(there.names()) <= MAX_DAY_LANDINGS
         captures = () if is_small else there.all()[0]
-        days = Counter(places.day_of(capture.first_ts_ns) for capture in captures)
+        days = Counter(partitions.day_of(capture.first_ts_ns) for capture in captures)
     return sorted(day for day, landings in days.items() if landings > MAX_DAY_LANDINGS)
 
 

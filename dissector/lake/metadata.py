@@ -58,14 +58,14 @@ _CREATED_BY: Final = b"pulsar-dissector version 1"
 Bounds: TypeAlias = tuple[int, int] | tuple[bytes, bytes]
 
 
-class PageRange(NamedTuple):
+class PageStatistics(NamedTuple):
     """Statistics of one page; `bounds` is None if all of its rows are null."""
 
     nulls: int
     bounds: Bounds | None
 
 
-class Place(NamedTuple):
+class FileRange(NamedTuple):
     """Byte offset and size of a page index or a Bloom filter in a file."""
 
     at: int
@@ -96,7 +96,7 @@ class ChunkInfo(NamedTuple):
     dictionary_at: None without a dictionary.
     statistics: encoded; empty if there are none.
     bloom_filter: with its header; empty if there is none.
-    page_ranges, page_places: encoded ColumnIndex and OffsetIndex; empty if there are none.
+    column_index, offset_index: encoded ColumnIndex and OffsetIndex; empty if there are none.
     """
 
     leaf: Leaf
@@ -109,8 +109,8 @@ class ChunkInfo(NamedTuple):
     dictionary_at: int | None
     statistics: Encoded
     bloom_filter: Encoded
-    page_ranges: Encoded
-    page_places: Encoded
+    column_index: Encoded
+    offset_index: Encoded
 
 
 class GroupInfo(NamedTuple):
@@ -125,7 +125,7 @@ class GroupInfo(NamedTuple):
     rows: int
     at: int
     sorted_by: tuple[int, ...]
-    bloom_filters: dict[Leaf, Place]
+    bloom_filters: dict[Leaf, FileRange]
 
 
 @cache
@@ -165,16 +165,16 @@ def dictionary_page_header(raw_bytes: int, size: int, values: int) -> bytes:
     return bytes(Struct().i32(1, _DICTIONARY_PAGE).i32(2, raw_bytes).i32(3, size).struct(7, page))
 
 
-def merged(ranges: Sequence[PageRange]) -> PageRange:
+def merged(ranges: Sequence[PageStatistics]) -> PageStatistics:
     """Merge the statistics of all pages of a chunk."""
     if len(ranges) == 1:
         return ranges[0]
     nulls = sum([each.nulls for each in ranges])
     bounds = [each.bounds for each in ranges if each.bounds is not None]
     if not bounds:
-        return PageRange(nulls, None)
+        return PageStatistics(nulls, None)
     least = min(bounds, key=_least)[0]
-    return PageRange(nulls, (least, max(bounds, key=_most)[1]))  # type: ignore[arg-type]
+    return PageStatistics(nulls, (least, max(bounds, key=_most)[1]))  # type: ignore[arg-type]
 
 
 def _least(bounds: Bounds) -> int | bytes:
@@ -191,7 +191,7 @@ def null_statistics(rows: int) -> bytes:
     return bytes(Struct().i64(3, rows))
 
 
-def statistics(leaf: Leaf, span: PageRange) -> bytes:
+def statistics(leaf: Leaf, span: PageStatistics) -> bytes:
     """Encode the statistics of a chunk: nulls (3), most (5), least (6). Not by Struct, which is
     slower: even the smallest file has one per column."""
     nulls = null_statistics(span.nulls)
@@ -204,7 +204,7 @@ def statistics(leaf: Leaf, span: PageRange) -> bytes:
     return begin + _EXACT[most == span.bounds[1]] + _EXACT[least == span.bounds[0]] + b"\0"
 
 
-def page_ranges(leaf: Leaf, ranges: Sequence[PageRange]) -> bytes:
+def column_index(leaf: Leaf, ranges: Sequence[PageStatistics]) -> bytes:
     """Encode the ColumnIndex, by which readers skip pages of a chunk."""
     plain = [(b"", b"") if each.bounds is None else _plain(leaf, each.bounds) for each in ranges]
     index = Struct().flags(1, [each.bounds is None for each in ranges])
@@ -212,19 +212,19 @@ def page_ranges(leaf: Leaf, ranges: Sequence[PageRange]) -> bytes:
     return bytes(index.i32(4, _UNORDERED).i64s(5, [each.nulls for each in ranges]))
 
 
-def page_places(at: int, sizes: Sequence[int], rows: Sequence[int]) -> bytes:
+def offset_index(at: int, sizes: Sequence[int], rows: Sequence[int]) -> bytes:
     """Encode the OffsetIndex: the positions of a chunk's pages.
 
     Args:
         at: offset of the first page. sizes, rows: of each page; pages are consecutive.
     """
-    places = []
+    locations = []
     first = 0
     for size, count in zip(sizes, rows, strict=True):
-        places.append(Struct().i64(1, at).i32(2, size).i64(3, first))
+        locations.append(Struct().i64(1, at).i32(2, size).i64(3, first))
         at += size
         first += count
-    return bytes(Struct().structs(1, places))
+    return bytes(Struct().structs(1, locations))
 
 
 def _plain(leaf: Leaf, bounds: Bounds) -> tuple[bytes, bytes]:
@@ -257,7 +257,9 @@ def _above(text: bytes) -> bytes:
 
 
 def footer(
-    table: str, groups: Sequence[GroupInfo], indexes: Sequence[Sequence[tuple[Place, Place]]] = ()
+    table: str,
+    groups: Sequence[GroupInfo],
+    indexes: Sequence[Sequence[tuple[FileRange, FileRange]]] = (),
 ) -> bytes:
     """Encode the end of a file: the FileMetaData, its length, the magic.
 
@@ -332,14 +334,14 @@ def _leaf(name: str, kind: str, repetition: int) -> Struct:
     return element
 
 
-def _group(number: int, group: GroupInfo, indexes: Sequence[tuple[Place, Place]]) -> Struct:
+def _group(number: int, group: GroupInfo, indexes: Sequence[tuple[FileRange, FileRange]]) -> Struct:
     blooms = group.bloom_filters
     chunks = [_chunk(chunk, blooms.get(chunk.leaf)) for chunk in group.chunks]
-    for chunk, (ranges, places) in zip(chunks, indexes, strict=bool(indexes)):
-        if places.size:
-            chunk.i64(4, places.at).i32(5, places.size)
-        if ranges.size:
-            chunk.i64(6, ranges.at).i32(7, ranges.size)
+    for chunk, (column_index, offset_index) in zip(chunks, indexes, strict=bool(indexes)):
+        if offset_index.size:
+            chunk.i64(4, offset_index.at).i32(5, offset_index.size)
+        if column_index.size:
+            chunk.i64(6, column_index.at).i32(7, column_index.size)
     row_group = Struct().structs(1, chunks)
     row_group.i64(2, sum(chunk.raw_bytes for chunk in group.chunks)).i64(3, group.rows)
     if group.sorted_by:
@@ -356,7 +358,7 @@ def _kind(leaf: Leaf, encodings: tuple[int, ...], codec: int) -> Struct:
     return kind.binaries(3, [name.encode() for name in leaf.path]).i32(4, codec)
 
 
-def _chunk(chunk: ChunkInfo, bloom: Place | None) -> Struct:
+def _chunk(chunk: ChunkInfo, bloom: FileRange | None) -> Struct:
     codec = _ZSTD if chunk.is_compressed else _UNCOMPRESSED
     metadata = _kind(chunk.leaf, chunk.encodings, codec).copy()
     metadata.i64s_from(5, chunk.values, chunk.raw_bytes, chunk.bytes).i64(9, chunk.data_at)

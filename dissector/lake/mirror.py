@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from dissector import limits
 from dissector.errors import InputError, OutputError, needs
-from dissector.lake import copies, places
+from dissector.lake import copies, partitions
 from dissector.lake.copies import Copy, copies_of, is_used
 from dissector.lake.fetching import Fetching, count, fetch_all
 from dissector.lake.locks import LOCK_FILE, adding_lock, exclusive_lock, shared_lock
@@ -360,7 +360,7 @@ class Mirror:
     def keep(self, staged: Path, manifest: Manifest) -> None:
         """Move the staged files of a committed capture to the paths of fetched copies."""
         for part, plain in zip(manifest.files, manifest.plain().files, strict=True):
-            path = places.part_path(self.folder, manifest, part)
+            path = partitions.part_path(self.folder, manifest, part)
             path.parent.mkdir(parents=True, exist_ok=True)
             (staged / part.table / plain.name).rename(path)
 
@@ -441,8 +441,8 @@ class Mirror:
         for table in TABLES:
             for entry in self._store.entries(f"{self._prefix}{table}"):
                 name = entry.path[len(self._where.root) + 1 :]
-                place = os.path.dirname(name)[len(self._prefix) + len(table) + 1 :]
-                if name in named or not places.is_place(place):
+                partition = os.path.dirname(name)[len(self._prefix) + len(table) + 1 :]
+                if name in named or not partitions.is_partition(partition):
                     continue
                 if entry.changed_s > until or name in recently:
                     young += 1

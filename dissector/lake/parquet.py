@@ -18,7 +18,7 @@ from pathlib import Path
 
 from dissector.lake.chunks import ColumnChunks, Workspace, chunks_for, same_text_chunk
 from dissector.lake.manifest import PartFile
-from dissector.lake.metadata import MAGIC, ChunkInfo, GroupInfo, Place, footer, leaves
+from dissector.lake.metadata import MAGIC, ChunkInfo, FileRange, GroupInfo, footer, leaves
 from dissector.lake.settings import SETTINGS
 from dissector.schemas import TABLES
 from dissector.schemas.builders import Gathered
@@ -132,7 +132,7 @@ class TableFiles:
         for info in chunks:
             if info.bloom_filter:
                 pages.append(info.bloom_filter)
-                blooms[info.leaf] = Place(at, len(info.bloom_filter))
+                blooms[info.leaf] = FileRange(at, len(info.bloom_filter))
                 at += len(info.bloom_filter)
         file.write(b"".join(pages))
         infos = tuple([info._replace(bloom_filter=b"") if blooms else info for info in chunks])
@@ -200,24 +200,26 @@ class TableFiles:
             capture.encode(),
             group.rows,
             file.size,
-            is_indexed=any(chunk.page_places for chunk in group.chunks),
+            is_indexed=any(chunk.offset_index for chunk in group.chunks),
         )
         file.write(b"".join(pages))
         return group._replace(chunks=(*group.chunks[:index], info, *group.chunks[index:]))
 
 
-def _with_indexes(file: HashingFile, groups: list[GroupInfo]) -> list[list[tuple[Place, Place]]]:
-    """Write the page indexes, all ranges before all positions; return both positions per chunk."""
-    if not any(chunk.page_places for group in groups for chunk in group.chunks):
+def _with_indexes(
+    file: HashingFile, groups: list[GroupInfo]
+) -> list[list[tuple[FileRange, FileRange]]]:
+    """Write the page indexes, all column indexes first; return where both of each chunk lie."""
+    if not any(chunk.offset_index for group in groups for chunk in group.chunks):
         return []
-    places: list[list[Place]] = []
-    for field in ("page_ranges", "page_places"):
+    written: list[list[FileRange]] = []
+    for field in ("column_index", "offset_index"):
         indexes = [getattr(chunk, field) for group in groups for chunk in group.chunks]
         at = file.size
         file.write(b"".join(indexes))
-        places.append([])
+        written.append([])
         for index in indexes:
-            places[-1].append(Place(at, len(index)))
+            written[-1].append(FileRange(at, len(index)))
             at += len(index)
-    both = zip(*places, strict=True)
+    both = zip(*written, strict=True)
     return [list(islice(both, len(group.chunks))) for group in groups]

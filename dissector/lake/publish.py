@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dissector.errors import InputError, OutputError, UsageError
-from dissector.lake import mirror, places
+from dissector.lake import mirror, partitions
 from dissector.lake.copies import is_used
 from dissector.lake.manifest import MANIFEST_FOLDER
 from dissector.lake.manifests import Manifests, UnreadManifest
@@ -35,7 +35,7 @@ from dissector.lake.reader import Lake, open_lake
 from dissector.limits import FOOTER_BYTES, PUBLISH_ATTEMPTS, STORE_REQUESTS
 from dissector.schemas import TABLES
 
-DAY: Final = pa.field(places.DAY, pa.date32())
+DAY: Final = pa.field(partitions.DAY, pa.date32())
 # Files of this schema version have no column `capture`, only a folder name.
 _WITHOUT_CAPTURE: Final = 1
 _ODD_IN_ADDRESSES: Final = "#?%"
@@ -47,14 +47,14 @@ Described = TypeVar("Described")
 class LakeFile(NamedTuple):
     """A Parquet file of a lake.
 
-    place: folder of its landing, relative to the table's. path: on this machine; for a store, of
-    the local copy, which may not exist.
+    partition: folder of its landing, relative to the table's.
+    path: on this machine; for a store, of the local copy, which may not exist.
     day: of its capture's first packet, UTC; None if the capture has no packet.
     rows, bytes: from its manifest.
     """
 
     landing: str
-    place: str
+    partition: str
     path: Path
     day: date | None
     rows: int
@@ -63,7 +63,7 @@ class LakeFile(NamedTuple):
     @property
     def inner(self) -> str:
         """Path relative to the table's folder."""
-        return f"{self.place}/{self.path.name}"
+        return f"{self.partition}/{self.path.name}"
 
 
 class Leaf(NamedTuple):
@@ -132,14 +132,14 @@ class Held:
             self._resync(self.stored)
         files = []
         for capture in self.lake.captures:
-            day = places.day_of(capture.first_ts_ns)
+            day = partitions.day_of(capture.first_ts_ns)
             for part in capture.files:
                 if part.table == table and part.rows and capture.schema_version > _WITHOUT_CAPTURE:
                     file = LakeFile(
                         capture.capture_id,
-                        places.place_of(capture),
-                        places.part_path(self.lake.folder, capture, part),
-                        None if day == places.NO_DAY else date.fromisoformat(day),
+                        partitions.partition_of(capture),
+                        partitions.part_path(self.lake.folder, capture, part),
+                        None if day == partitions.NO_DAY else date.fromisoformat(day),
                         part.rows,
                         part.bytes,
                     )
@@ -197,7 +197,7 @@ class Held:
             # What came since the lake was opened, another may have published.
             known = {capture.capture_id for capture in self.lake.captures}
             later = set(Manifests(self.lake.folder).names()) - known
-            old = [name for name in old if places.id_at(os.path.dirname(name)) not in later]
+            old = [name for name in old if partitions.id_of(os.path.dirname(name)) not in later]
         return Difference((*new, *(files[name] for name in changed)), (*old, *changed))
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dissector.errors import InputError, OutputError, UsageError
-from dissector.lake import install, mirror, places
+from dissector.lake import install, mirror, partitions
 from dissector.lake.copies import Copy, copies_of
 from dissector.lake.delivery import deliver
 from dissector.lake.fetching import fetched
@@ -75,7 +75,7 @@ class Lake(NamedTuple):
             return ranges.names(self.copies(table))
         self.fetch(table)
         paths = [self.folder / name for name, _ in self.copies(table)]
-        links = places.links_above(paths)
+        links = partitions.links_above(paths)
         for path in paths:
             text = _odd(path, not links.isdisjoint(path.parents[:2]))
             if text:
@@ -83,12 +83,12 @@ class Lake(NamedTuple):
         return [*map(str, paths)]
 
     def days(self) -> dict[str, str]:
-        """Return the days of files whose place lacks one, by name relative to the lake."""
+        """Return the days of files whose partition lacks one, by name relative to the lake."""
         return {
             name: day
             for capture in self.captures
-            if "/" not in places.place_of(capture)
-            and (day := places.day_of(capture.first_ts_ns)) != places.NO_DAY
+            if "/" not in partitions.partition_of(capture)
+            and (day := partitions.day_of(capture.first_ts_ns)) != partitions.NO_DAY
             for name, _ in copies_of(capture)
         }
 
@@ -130,7 +130,7 @@ class Lake(NamedTuple):
         for capture in self.captures:
             for part in capture.files:
                 if part.table == table:
-                    file = pq.ParquetFile(places.part_path(self.folder, capture, part))
+                    file = pq.ParquetFile(partitions.part_path(self.folder, capture, part))
                     tables.append(read_rows(file, capture, table, wanted))
         return pa.concat_tables(tables)
 
@@ -190,7 +190,7 @@ def verify(lake: Lake) -> list[LakeProblem]:
     for capture in lake.captures:
         named: dict[str, set[str]] = {}
         for part in capture.files:
-            path = places.part_path(lake.folder, capture, part)
+            path = partitions.part_path(lake.folder, capture, part)
             text = unfetched.get(path) or _wrong(path, part, capture, named)
             if text:
                 problems.append(LakeProblem(capture.capture_id, str(path), text))
@@ -280,14 +280,14 @@ def _wrong(path: Path, part: PartFile, capture: Manifest, named: dict[str, set[s
 def _strays(lake: Lake) -> list[LakeProblem]:
     """Return folders and files that no manifest names; skips those of unreadable manifests."""
     folders = {
-        places.part_path(lake.folder, c, part).parent for c in lake.captures for part in c.files
+        partitions.part_path(lake.folder, c, part).parent for c in lake.captures for part in c.files
     }
-    files = {places.part_path(lake.folder, c, part) for c in lake.captures for part in c.files}
+    files = {partitions.part_path(lake.folder, c, part) for c in lake.captures for part in c.files}
     unread = {each.capture_id for each in lake.unread}
     landings = [
-        (lake.folder / table / place, places.id_at(place))
+        (lake.folder / table / partition, partitions.id_of(partition))
         for table in TABLES
-        for place in places.places_in(lake.folder / table)
+        for partition in partitions.partitions_in(lake.folder / table)
     ]
     # A capture that is being added has a ready stage, and later a manifest.
     added = install.ready_ids(lake.folder) | set(Manifests(lake.folder).names())
@@ -351,19 +351,21 @@ def remove(folder: Path, patterns: Sequence[str] = (), before_ns: int | None = N
         if before_ns is not None:
             chosen |= {c.capture_id for c in captures if (c.last_ts_ns or before_ns) < before_ns}
         ids = {c.capture_id for c in captures} | {each.capture_id for each in unread}
-        places_of: dict[str, set[str]] = {each.capture_id: set() for each in unread}
+        partitions_of: dict[str, set[str]] = {each.capture_id: set() for each in unread}
         tables = () if mirror.of(folder) else TABLES  # files of a mirror are only copies
-        for place in {p for table in tables for p in places.places_in(folder / table)}:
-            places_of.setdefault(places.id_at(place), set()).add(place)
-        orphans = sorted(name for name in places_of.keys() - ids if is_named(name, patterns))
+        for partition in {p for table in tables for p in partitions.partitions_in(folder / table)}:
+            partitions_of.setdefault(partitions.id_of(partition), set()).add(partition)
+        orphans = sorted(name for name in partitions_of.keys() - ids if is_named(name, patterns))
         kept = [c for c in captures if c.replaces and c.capture_id not in chosen]
         notes = [note for c in kept if (note := _kept_note(c, patterns, before_ns))]
         if not chosen and not orphans:
             hint = "; ".join(notes) or "`dissector lake list` shows them"
             raise UsageError(f"no capture of the lake fits: {hint}")
-        gone = {places.place_of(capture) for capture in captures if capture.capture_id in chosen}
+        gone = {
+            partitions.partition_of(capture) for capture in captures if capture.capture_id in chosen
+        }
         for name in (*(chosen & {each.capture_id for each in unread}), *orphans):
-            gone |= places_of[name] or {places.places_without_day(name)[0]}
+            gone |= partitions_of[name] or {partitions.partitions_without_day(name)[0]}
         return Removed(tuple(sorted(chosen)), tuple(orphans), tuple(notes)), gone
 
     return _remove(folder, chosen)
@@ -382,7 +384,7 @@ def remove_chosen(
         captures: Sequence[Manifest], _: Sequence[UnreadManifest]
     ) -> tuple[Removed, Collection[str]]:
         ids, notes = choose(captures)
-        gone = [places.place_of(each) for each in captures if each.capture_id in ids]
+        gone = [partitions.partition_of(each) for each in captures if each.capture_id in ids]
         return Removed(tuple(sorted(ids)), (), tuple(notes)), gone
 
     return _remove(folder, chosen)
@@ -394,7 +396,7 @@ def _remove(
         [Sequence[Manifest], Sequence[UnreadManifest]], tuple[Removed, Collection[str]]
     ],
 ) -> Removed:
-    """Remove the places that `choose` returns, under the lock for removing."""
+    """Remove the partitions that `choose` returns, under the lock for removing."""
     manifests = _manifests_to_change(folder)
 
     def recover_and_remove() -> Removed:

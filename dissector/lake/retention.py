@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from dissector.errors import DissectorError
-from dissector.lake import install, mirror, places, reader
+from dissector.lake import install, mirror, partitions, reader
 from dissector.lake.compact import Choice, Compacted, compact_chosen
 from dissector.lake.manifest import Manifest
 from dissector.lake.manifests import crowded_days
@@ -28,8 +28,8 @@ def cutoff_ns(days: int, now_s: float | None = None) -> int:
     Args:
         now_s: seconds since 1970; None for the current time.
     """
-    today = int(time.time() if now_s is None else now_s) * 1_000_000_000 // places.NS_PER_DAY
-    return (today - days + 1) * places.NS_PER_DAY
+    today = int(time.time() if now_s is None else now_s) * 1_000_000_000 // partitions.NS_PER_DAY
+    return (today - days + 1) * partitions.NS_PER_DAY
 
 
 def keep(folder: Path, before_ns: int) -> Removed:
@@ -48,7 +48,7 @@ def keep(folder: Path, before_ns: int) -> Removed:
     def chosen(captures: Collection[Manifest]) -> tuple[set[str], list[str]]:
         old: dict[str, list[Manifest]] = {}
         for capture in captures:
-            day = places.day_of(capture.first_ts_ns)
+            day = partitions.day_of(capture.first_ts_ns)
             if (capture.first_ts_ns if capture.first_ts_ns is not None else before_ns) < before_ns:
                 old.setdefault(day, []).append(capture)
         gone: set[str] = set()
@@ -58,7 +58,7 @@ def keep(folder: Path, before_ns: int) -> Removed:
             if (last.last_ts_ns or 0) < before_ns:
                 gone |= {capture.capture_id for capture in of_day}
             else:
-                end = places.day_of(last.last_ts_ns)
+                end = partitions.day_of(last.last_ts_ns)
                 notes.append(f"{day} stays: its capture {last.capture_id} ends on {end}")
         return gone, notes
 

@@ -25,7 +25,7 @@ from dissector.lake.locks import adding_lock_if_free
 from dissector.lake.manifest import clean_base_name, tap_capture_id
 from dissector.lake.manifests import crowded_days
 from dissector.lake.mirror import of, shown
-from dissector.lake.places import NS_PER_DAY
+from dissector.lake.partitions import NS_PER_DAY
 from dissector.lake.writer import block_bytes
 from dissector.tap.delivery import Delivery
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dissector.lake import places
+from dissector.lake import partitions
 from dissector.lake import publish as publishing
 from dissector.lake.file_rows import read_rows
 from dissector.lake.publish import Format, Published, held_lake, publish
@@ -125,13 +125,13 @@ def rows_of_lake(lake: Path, table: str) -> Rows:
     with open_lake(lake) as opened:
         opened.fetch(table)
         for capture in opened.captures:
-            day = places.day_of(capture.first_ts_ns)
+            day = partitions.day_of(capture.first_ts_ns)
             for part in capture.files:
                 if part.table == table:
-                    file = pq.ParquetFile(places.part_path(lake, capture, part))
+                    file = pq.ParquetFile(partitions.part_path(lake, capture, part))
                     of_file = read_rows(file, capture, table)
                     days = pa.array(
-                        [None if day == places.NO_DAY else day] * part.rows, pa.string()
+                        [None if day == partitions.NO_DAY else day] * part.rows, pa.string()
                     )
                     found += rows(of_file.append_column("day", days), table)
     return sorted(found)

@@ -11,7 +11,7 @@ import pytest
 
 from dissector import limits
 from dissector.errors import InputError
-from dissector.lake import mirror, places
+from dissector.lake import mirror, partitions
 from dissector.lake.reader import open_lake, verify
 from dissector.storage.addresses import parsed
 from dissector.storage.store import Entry
@@ -167,5 +167,7 @@ def copy_to_store(lake: Path, address: str) -> None:
         for number, capture in enumerate(opened.captures):
             named = capture.of_attempt(f"{number:x}")
             for name, part in zip(stored.names(named), capture.files, strict=True):
-                store_of(parsed(address)).upload(name, str(places.part_path(lake, capture, part)))
+                store_of(parsed(address)).upload(
+                    name, str(partitions.part_path(lake, capture, part))
+                )
             stored.commit(named, (), f"{number}")

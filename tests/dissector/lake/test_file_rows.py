@@ -8,7 +8,7 @@ import pytest
 
 from dissector.lake.file_rows import is_schema_of, read_rows, with_previous_connections
 from dissector.lake.manifest import Manifest
-from dissector.lake.places import part_path
+from dissector.lake.partitions import part_path
 from dissector.lake.reader import open_lake
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema

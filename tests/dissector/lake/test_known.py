@@ -17,7 +17,7 @@ from dissector.dissection import Options
 from dissector.lake import land
 from dissector.lake.install import Stage
 from dissector.lake.known import known_capture
-from dissector.lake.places import place_of
+from dissector.lake.partitions import partition_of
 from dissector.lake.reader import open_lake, verify
 from dissector.sources.account import Account
 from dissector.sources.dissect import dissect
@@ -141,7 +141,7 @@ def test_a_removal_that_was_killed_is_done_before_a_capture_is_landed_again(
         (capture,) = opened.captures
     stage = Stage(lake, "removal")
     stage.prepare(None)
-    stage.make_ready([place_of(capture)])
+    stage.make_ready([partition_of(capture)])
     assert _landed("land", NACK, "--lake", lake, capsys=capsys)[0] == 0
     for _ in range(2):
         with open_lake(lake) as opened:

@@ -17,7 +17,7 @@ import pytest
 from dissector.blocks import TableBlock
 from dissector.cli.main import run
 from dissector.joining.files import digests
-from dissector.lake import manifests, places, retention
+from dissector.lake import manifests, partitions, retention
 from dissector.lake.compact import compact
 from dissector.lake.landing import Landing
 from dissector.lake.locks import shared_lock
@@ -75,7 +75,7 @@ def test_captures_lie_in_the_day_of_their_first_packet(tmp_path: Path) -> None:
     land_at(tmp_path, "over", 23.9, 24.5)
     land_at(tmp_path, "before", -0.001)
     land_at(tmp_path, "empty", None)
-    assert days_of(tmp_path) == {"2026-01-30": 1, "2026-01-31": 2, places.NO_DAY: 1}
+    assert days_of(tmp_path) == {"2026-01-30": 1, "2026-01-31": 2, partitions.NO_DAY: 1}
     assert len(captures(tmp_path)) == 4
     # Readers see the day as a column, and nothing where there was no packet.
     duckdb.sql(VIEW.format(table="capture_files", lake=tmp_path))
@@ -91,11 +91,11 @@ def test_captures_lie_in_the_day_of_their_first_packet(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ns", [0, -1, JANUARY, JANUARY - 1, 2**63 - 1, -(2**63) + 1])
 def test_every_time_has_a_day(ns: int) -> None:
-    day = places.day_of(ns)
+    day = partitions.day_of(ns)
     year, month, of_month = map(int, day.split("-"))
     first = int(datetime(year, month, of_month, tzinfo=UTC).timestamp()) * 10**9
     assert first <= ns < first + 24 * HOUR
-    assert places.is_place(f"day={day}/landing=c-x")
+    assert partitions.is_partition(f"day={day}/landing=c-x")
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_every_time_has_a_day(ns: int) -> None:
 )  # fmt: skip
 def test_what_is_no_place_is_refused(text: str) -> None:
     """What a list of a stage names is deleted."""
-    assert not places.is_place(text)
+    assert not partitions.is_partition(text)
 
 
 def test_groups_are_of_one_day_and_rows_stay(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_an_old_group_of_several_days_stays_alone(
         land_at(tmp_path, name, hour, hour + 1)
     with monkeypatch.context() as before_days:
         as_version_3(tmp_path)
-        before_days.setattr(places, "day_of", lambda _: "2026-01-30")
+        before_days.setattr(partitions, "day_of", lambda _: "2026-01-30")
         (old,) = compact(tmp_path, ["c-a-*", "c-b-*"]).groups
         as_version_3(tmp_path, old.capture_id)
     before, kept = all_rows(tmp_path), digests(captures(tmp_path))
@@ -181,7 +181,7 @@ def test_whole_days_go_and_one_that_is_not_over_stays(tmp_path: Path) -> None:
     done = keep(tmp_path, JANUARY + 1)
     assert set(done.gone) == {ids["older"], ids["beside"]} and done.notes == ()
     assert {each.capture_id for each in captures(tmp_path)} == {ids["new"], ids["empty"]}
-    assert days_of(tmp_path) == {"2026-01-31": 1, places.NO_DAY: 1}
+    assert days_of(tmp_path) == {"2026-01-31": 1, partitions.NO_DAY: 1}
     assert keep(tmp_path, JANUARY).gone == ()
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from dissector.buckets import bucket_of
 from dissector.lake.digest import Marks, SourceFile
 from dissector.lake.manifest import MANIFEST_FOLDER, Manifest, PartFile, to_json
-from dissector.lake.places import day_of
+from dissector.lake.partitions import day_of
 from dissector.schemas import SCHEMA_VERSION, TABLES
 from dissector.schemas.arrow import arrow_schema, in_memory_schema
 

@@ -5,8 +5,8 @@
     LAKE/<table>/capture=<id>/…     version 1: its files lack the column `capture`; rows of a group
                                     name their own capture in `origin_capture`
 
-A place is the path between the table's folder and the file name. The day is that of the capture's
-first packet, UTC; it contains all of the capture's rows, also those of later days.
+A partition is named by the path between the table's folder and the file name. The day is that of
+the capture's first packet, UTC; it contains all of the capture's rows, also those of later days.
 """
 
 import os
@@ -28,7 +28,7 @@ NS_PER_DAY: Final = 86_400_000_000_000
 _LANDING: Final = "landing"
 _OF_VERSION_1: Final = "capture"
 _BY_DAY_SINCE: Final = 4
-_PLACE: Final = re.compile(rf"(?:{DAY}=[^/]+/)?(?:{_LANDING}|{_OF_VERSION_1})=[^/]+")
+_PARTITION: Final = re.compile(rf"(?:{DAY}=[^/]+/)?(?:{_LANDING}|{_OF_VERSION_1})=[^/]+")
 _FIRST_DAY: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -39,33 +39,33 @@ def day_of(first_ts_ns: int | None) -> str:
     return (_FIRST_DAY + timedelta(days=first_ts_ns // NS_PER_DAY)).strftime("%Y-%m-%d")
 
 
-def place_of(capture: Manifest) -> str:
-    """Return the place of a capture or group."""
+def partition_of(capture: Manifest) -> str:
+    """Return the partition of a capture or group: the path between a table and its files."""
     if capture.schema_version < _BY_DAY_SINCE:
-        return places_without_day(capture.capture_id)[capture.schema_version == 1]
+        return partitions_without_day(capture.capture_id)[capture.schema_version == 1]
     return f"{DAY}={day_of(capture.first_ts_ns)}/{_LANDING}={capture.capture_id}"
 
 
-def places_without_day(capture: str) -> tuple[str, str]:
-    """Return the places of a capture's files in schema versions 2 and 3, and in version 1."""
+def partitions_without_day(capture: str) -> tuple[str, str]:
+    """Return the partitions of a capture's files in schema versions 2 and 3, and in version 1."""
     return f"{_LANDING}={capture}", f"{_OF_VERSION_1}={capture}"
 
 
-def id_at(place: str) -> str:
-    """Return the id of the capture or group at a place."""
-    return place.rpartition("/")[2].partition("=")[2]
+def id_of(partition: str) -> str:
+    """Return the id of the capture or group of a partition."""
+    return partition.rpartition("/")[2].partition("=")[2]
 
 
-def is_place(name: object) -> bool:
-    """Whether a value is a well-formed place, which leads nowhere else (no `..`)."""
-    if not isinstance(name, str) or not _PLACE.fullmatch(name):
+def is_partition(name: object) -> bool:
+    """Whether a value is a well-formed path of a partition, which leads nowhere else (no `..`)."""
+    if not isinstance(name, str) or not _PARTITION.fullmatch(name):
         return False
     return all(is_plain_name(part) for part in name.split("/"))
 
 
 def part_name(capture: Manifest, part: PartFile) -> str:
     """Return the path of a capture's file relative to the lake."""
-    return f"{part.table}/{place_of(capture)}/{part.name}"
+    return f"{part.table}/{partition_of(capture)}/{part.name}"
 
 
 def part_path(lake: Path, capture: Manifest, part: PartFile) -> Path:
@@ -73,13 +73,13 @@ def part_path(lake: Path, capture: Manifest, part: PartFile) -> Path:
     return lake / part_name(capture, part)
 
 
-def places_in(table: Path) -> list[str]:
-    """Return the sorted places that exist in a table's folder, symbolic links included."""
-    places: list[str] = []
+def partitions_in(table: Path) -> list[str]:
+    """Return the sorted partitions that exist in a table's folder, symbolic links included."""
+    partitions: list[str] = []
     for name in _folders(table):
         inner = [f"{name}/{each}" for each in _folders(table / name)] if _is_day(name) else [name]
-        places += filter(is_place, inner)
-    return sorted(places)
+        partitions += filter(is_partition, inner)
+    return sorted(partitions)
 
 
 def landings_of_days(lake: Path) -> dict[str, int]:
@@ -91,8 +91,8 @@ def landings_of_days(lake: Path) -> dict[str, int]:
 
 def groups_of_day(lake: Path, capture: Manifest) -> list[str]:
     """Return the ids of the compacted groups in the day of a capture."""
-    folder = (lake / next(iter(TABLES)) / place_of(capture)).parent
-    return [name for name in map(id_at, _folders(folder)) if name.startswith(GROUP_PREFIX)]
+    folder = (lake / next(iter(TABLES)) / partition_of(capture)).parent
+    return [name for name in map(id_of, _folders(folder)) if name.startswith(GROUP_PREFIX)]
 
 
 def links_above(files: Iterable[Path]) -> set[Path]:
@@ -126,14 +126,14 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 # -- changing the folders; the caller holds the lock for it
 
 
-def put(lake: Path, staged: Path, table: str, place: str) -> tuple[Path, ...]:
-    """Rename a staged folder of a table to a place; deletes what the place contained.
+def put(lake: Path, staged: Path, table: str, partition: str) -> tuple[Path, ...]:
+    """Rename a staged folder of a table to a partition; deletes what that contained.
 
     Returns:
         The folders that changed, for the caller to sync.
     """
-    target = lake / table / place
-    delete(lake, (place,), (table,))
+    target = lake / table / partition
+    delete(lake, (partition,), (table,))
     try:
         staged.rename(target)
     except FileNotFoundError:  # the first capture of its day, or with this table
@@ -143,12 +143,12 @@ def put(lake: Path, staged: Path, table: str, place: str) -> tuple[Path, ...]:
     return (target.parent,)
 
 
-def delete(lake: Path, places: Iterable[str], tables: Iterable[str] = tuple(TABLES)) -> None:
-    """Delete the folders at places, and days that become empty; of a link, only the link."""
-    for place in places:
+def delete(lake: Path, partitions: Iterable[str], tables: Iterable[str] = tuple(TABLES)) -> None:
+    """Delete the folders of partitions, and days that become empty; of a link, only the link."""
+    for partition in partitions:
         for table in tables:
-            folder = lake / table / place
-            is_in_day = "/" in place
+            folder = lake / table / partition
+            is_in_day = "/" in partition
             if is_in_day and folder.parent.is_symlink():
                 folder.parent.unlink()
             elif _delete_folder(folder) and is_in_day:
