@@ -179,6 +179,7 @@ def summary(
     from dissector.cli.text_report import text_report
     from dissector.queries.duckdb_engine import DuckdbEngine
     from dissector.report import pipeline
+    from dissector.report.counted_captures import captures_that_count
     from dissector.report.example_commands import Commands
     from dissector.report.output import report_text
     from dissector.report.over_time import over_time
@@ -190,9 +191,12 @@ def summary(
             scope = pipeline.Scope(captures, selected.of(opened.lake, captures), exact)
             engine = partial(DuckdbEngine, threads=common.jobs)
             if reading is None:
-                result = pipeline.numbers(opened.lake, work, engine, scope)
+                result = pipeline.numbers(opened.lake, work, engine, scope, common.words.say)
             else:
-                made = pipeline.make_report(opened.lake, work, engine, scope, has_memory=False)
+                counted = captures_that_count(opened.lake, log=common.words.say)
+                made = pipeline.make_report(
+                    opened.lake, work, engine, scope, has_memory=False, counted=counted
+                )
                 result = made.report
             if width_ns is not None:
                 result["over_time"] = over_time(

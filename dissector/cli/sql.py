@@ -168,7 +168,7 @@ def _engine(
         The engine, and what says at the end what was read and gives the exit code.
     """
     from dissector.queries.sandbox import sandbox_over
-    from dissector.report.counted_captures import held_elsewhere
+    from dissector.report.counted_captures import held_twice
     from dissector.report.workspace import temporary
 
     with source as opened:
@@ -179,8 +179,8 @@ def _engine(
             shown = asked_lake.shown
             raise UsageError(f"{unknown[0]} is not in {shown}: dissector lake list shows what is")
         asked_lake = asked_lake._replace(captures=tuple(chosen))
-        for name, other in held_elsewhere(chosen).items():
-            common.words.say(f"rows of {name} are there twice: all its files are in {other}, too")
+        for line in held_twice(chosen):
+            common.words.say(line)
         part = asked.selected.of(asked_lake)
         opening = partial(sandbox_over, asked_lake, asked.timeout, in_ranges=True)
         with temporary() as work, opening(work, part, asked.text) as engine:

@@ -43,7 +43,7 @@ def test_a_capture_is_asked_without_a_lake(command, nacks):
 
 
 def test_a_capture_that_is_in_the_lake_twice_is_named(command, nacks, tmp_path):
-    """Reports count it once, and say so; sql has the rows of both."""
+    """Numbers and findings count it once, and say so; sql has the rows of both."""
     shutil.copy(nacks, tmp_path / "same.pcap")
     (first,) = command("land", nacks, "--lake", tmp_path / "lake").lines
     (second,) = command("land", tmp_path / "same.pcap", "--lake", tmp_path / "lake").lines
@@ -52,6 +52,16 @@ def test_a_capture_that_is_in_the_lake_twice_is_named(command, nacks, tmp_path):
     assert result.lines[-1].split() == [TOPIC, "40", "40"]
     assert f"rows of {second} are there twice: all its files are in {first}, too" in result.err
     assert "twice" not in command(*asked, "--capture", first).err
+    for counting in ("summary", "summary", "findings"):  # also where the report is kept
+        result = command(counting, "--lake", tmp_path / "lake")
+        assert f"{second} is not counted: all its files are in {first}" in result.err
+        result = command(counting, "--lake", tmp_path / "lake", "--capture", second)
+        assert "all its files" not in result.err
+        chosen = ("--capture", first, "--capture", second)
+        result = command(counting, "--lake", tmp_path / "lake", *chosen)
+        assert f"rows of {second} are there twice: all its files are in {first}, too" in result.err
+    compared = command("compare", tmp_path / "lake", tmp_path / "lake")
+    assert compared.err.count(f"{second} is not counted: all its files are in {first}") == 2
 
 
 def test_a_query_may_be_longer_than_a_path(command, nacks):
