@@ -132,11 +132,12 @@ def evidence(
     """
     from dissector.cli.reading import rereadable
 
-    need_inputs_or_lake(inputs, lake)
+    need_inputs_or_lake(inputs, lake, both=True)
     target = new_file(output, (*inputs, *([str(lake)] if lake else ())), is_forced=force)
     from dissector.evidence.frame_selection import Filters
 
-    filters = Filters(_keep(condition), connections, frames, slowest=slowest, finding=finding)
+    keep, asked = _keep(condition)
+    filters = Filters(keep, connections, frames, slowest=slowest, finding=finding, asked=asked)
     if filters.is_everything and selected.is_everything:
         raise UsageError(
             "say what is to be shown: -Y, --connection, --frames, --topic, --subscription, "
@@ -159,13 +160,13 @@ def evidence(
     return code
 
 
-def _keep(condition: str | None) -> Any:
-    """The filter of -Y over rows of frames."""
+def _keep(condition: str | None) -> tuple[Any, str | None]:
+    """The filter of -Y over rows of frames, and a query of what there is of what it names."""
     if condition is None:
-        return None
+        return None, None
     parsed = expression.parse(condition)
     select.check(condition, parsed, column_kinds("frames"))
-    return lambda batch: select.mask(parsed, batch)
+    return lambda batch: select.mask(parsed, batch), select.question("frames", parsed)
 
 
 @contextmanager

@@ -42,7 +42,7 @@ _rules_option = click.option(
     )
 )
 @click.argument("inputs", nargs=-1, type=INPUT_NAME, metavar="[INPUT]...")
-@options.lake_option("Look at this lake; captures are not read.")
+@options.lake_option("Look at this lake instead of captures.")
 @options.capture_option("Look at this capture of the lake only. Repeatable.")
 @selecting.selecting_options
 @click.option(

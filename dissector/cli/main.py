@@ -90,6 +90,13 @@ def _complain(text: str) -> None:
 def _usage_text(error: click.UsageError) -> str:
     """The text of a usage error: the fault, its place, and the help to read."""
     path = error.ctx.command_path if error.ctx else "dissector"
+    if isinstance(error, click.NoSuchOption) and error.ctx:
+        from dissector.cli.suggestions import instead_of_option
+
+        own = [one for one in error.ctx.command.params if isinstance(one, click.Option)]
+        known = {name: one.help or "" for one in own if not one.hidden for name in one.opts}
+        if instead := instead_of_option(error.option_name, known):
+            return f"{path} has no option {error.option_name}: {instead}; see {path} --help"
     return f"{error.format_message().rstrip('.')}; see {path} --help"
 
 

@@ -19,7 +19,7 @@ from dissector.cli.land import compact_crowded_days, land_inputs
 from dissector.cli.options import Common, LakePath
 from dissector.cli.over_time import CommandOverTime, over_time_option, table_lines
 from dissector.cli.terminal import Messages, Paint, counted, steps_bar, terminal_width
-from dissector.errors import OutputError, UsageError
+from dissector.errors import OutputError
 from dissector.outputs import refuse_inputs_in
 
 if TYPE_CHECKING:
@@ -173,8 +173,6 @@ def summary(
     """
     conditions = read_conditions(fail_on)
     check_paths(conditions)
-    if inputs and lake is not None:
-        raise UsageError("name captures, or a lake with --lake")
     need_inputs_or_lake(inputs, lake, captures)
     from dissector.cli.text_report import text_report
     from dissector.queries.duckdb_engine import DuckdbEngine

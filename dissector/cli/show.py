@@ -18,7 +18,6 @@ from dissector.cli import (
     select,
     selecting,
 )
-from dissector.cli.local_time import shown_time
 from dissector.cli.options import INPUT_NAME, Common, LocalPath, Whole
 from dissector.cli.render import Row
 from dissector.cli.terminal import Paint, counted, safe_text, terminal_width
@@ -224,6 +223,7 @@ def show_rows(
     """
     from dissector.cli.reading import LineOutput, Reading
     from dissector.queries.selected_rows import SelectedRows
+    from dissector.queries.selection import EVERYTHING
 
     part = selected_part = None
     if selected is not None and isinstance(reading, Reading):
@@ -270,8 +270,7 @@ def show_rows(
         text = f"no room for {', '.join(printer.left_out)}; -T csv shows all columns"
         common.words.say(text)
     if shown == 0 and is_selecting and not is_interrupted:
-        words = "" if part is None else part.words(shown_time)
-        raise UsageError(f"no row of {listing.table} matches the selection{words}")
+        raise select.no_row(listing.table, listing.selection, part or EVERYTHING)
     return code
 
 

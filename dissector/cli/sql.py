@@ -16,7 +16,7 @@ from dissector.cli.local_time import shown_time, shown_value, time_text
 from dissector.cli.options import INPUT_NAME, Common, Whole
 from dissector.cli.render import csv_line, field_text, json_line
 from dissector.cli.terminal import Messages, safe_text
-from dissector.errors import InputError, UsageError
+from dissector.errors import InputError, NothingMatchesError, UsageError
 from dissector.outputs import new_file, written
 
 if TYPE_CHECKING:
@@ -185,7 +185,9 @@ def _engine(
         opening = partial(sandbox_over, asked_lake, asked.timeout, in_ranges=True)
         with temporary() as work, opening(work, part, asked.text) as engine:
             if not (part.is_everything or engine.has_rows()):
-                raise UsageError(f"nothing in the captures matches{part.words(shown_time)}")
+                raise NothingMatchesError(
+                    f"nothing in the captures matches{part.words(shown_time)}", part.question
+                )
             if not part.is_everything:
                 common.words.say(f"selected{part.words(shown_time)}")
             yield engine, partial(opened.end, common)

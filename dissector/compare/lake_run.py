@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from dissector.compare.blocks import CellSeries, Floats, seconds_between
 from dissector.compare.runs import CELLS, RATIOS, MetricKey, Run
 from dissector.compare.testing import Values
-from dissector.errors import InputError, UsageError
+from dissector.errors import InputError, NothingMatchesError
 from dissector.lake.reader import Lake
 from dissector.queries.catalogue import catalogue, views
 from dissector.queries.duckdb_engine import DuckdbEngine, quoted
@@ -89,7 +89,9 @@ def run_of_lake(
         tables_of(read, read.captures, closed, what).open(db)
         total = _coverage(db, read)
         if not total["frames"] and not what.is_everything:
-            raise UsageError(f"{name}: nothing in it matches{what.words(str)}")
+            raise NothingMatchesError(
+                f"{name}: nothing in it matches{what.words(str)}", what.question
+            )
         if not total["frames"]:
             raise InputError(f"{name}: no frame of Pulsar or Cursus in it, so nothing to compare")
         run = taken(db, Clock(list(read.spans.values())), name)

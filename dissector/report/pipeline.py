@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dissector.errors import UsageError
+from dissector.errors import NothingMatchesError
 from dissector.findings.finding import Finding
 from dissector.findings.loading import RuleProblem, load_rules
 from dissector.findings.querying import incidents, rule_queries
@@ -260,7 +260,10 @@ def _build(
     if not scope.selection.is_everything:
         report["selection"] = scope.selection.as_json()
         if not report[aggregation_cache.COVERAGE]["total"]["frames"]:
-            raise UsageError(f"no frame in the captures matches{selection_words(report)}")
+            raise NothingMatchesError(
+                f"no frame in the captures matches{selection_words(report)}",
+                scope.selection.question,
+            )
     return report, merged
 
 

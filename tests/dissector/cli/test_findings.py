@@ -158,3 +158,11 @@ def test_rules_of_users_count_files_of_two_captures_once(command, tmp_path):
     done = command(*asked)
     assert alone and json.loads(done.out)["findings"] == alone
     assert f"{second} is not counted: all its files are in {first}" in done.err
+
+
+def test_captures_beside_a_lake_are_refused_and_not_left_unread(command, tmp_path):
+    command("land", CAPTURE, "--lake", tmp_path / "lake")
+    for name in ("findings", "summary"):
+        done = command(name, "--lake", tmp_path / "lake", CAPTURE)
+        assert (done.code, done.out) == (1, "")
+        assert f"not both: {CAPTURE} and --lake" in done.err

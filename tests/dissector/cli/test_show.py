@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -69,6 +70,37 @@ def test_a_selection_keeps_what_fits(command: Command, nacks: Path) -> None:
     assert result.lines == ["SEND"] * 5
     nothing = command("frames", nacks, "-Y", "frame_no < 0")
     assert nothing.code == EXIT_USAGE and "no row of frames matches" in nothing.err
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("frames", "-Y", 'topic contains "nope" and frame_no > 3'),
+        ("frames", "-Y", "frame_no < 0"),
+        ("frames", "-Y", 'ts < "2020-01-01"'),
+        ("connections", "-Y", "vlan_ids contains 7"),
+        ("frames", "--topic", "nope"),
+        ("summary", "--client", "10.9.9.9"),
+        ("findings", "--subscription", "nope"),
+        ("sql", "select 1", "--since", "2030-01-01"),
+        ("evidence", "-o", "x.zip", "-Y", 'producer_name == "nope"'),
+        ("evidence", "-o", "x.zip", "--topic", "nope"),
+        ("evidence", "-o", "x.zip", "--connection", "99"),
+    ],
+)
+def test_where_nothing_matches_a_command_says_what_is_there(
+    command: Command,
+    nacks: Path,
+    asked: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = command(asked[0], nacks, *asked[1:])
+    assert result.code == EXIT_USAGE and result.out == ""
+    (hint,) = re.findall("; what is there: dissector sql INPUT '(.*)'\n", result.err)
+    shown = command("sql", nacks, hint)
+    assert shown.code == 0 and len(shown.lines) > 2
 
 
 @pytest.mark.parametrize(
