@@ -177,6 +177,11 @@ def choose(
                 frames_by_capture.setdefault(capture, []).append((connection, number))
     if filters.slowest is not None:
         frames_by_capture = _slowest(engine, frames_by_capture, filters.slowest)
+    if not frames_by_capture and filters.finding is not None:
+        raise UsageError(
+            f"--finding {filters.finding}: no frame shows it here, so nothing was written; what is "
+            "found: dissector findings INPUT"
+        )
     if not frames_by_capture:
         raise NothingMatchesError(
             "no frame matches the selection: nothing was written", filters.question

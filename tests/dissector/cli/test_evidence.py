@@ -204,6 +204,8 @@ def test_wrong_usage_is_one_line_and_nothing_is_written(command, tmp_path: Path)
         ([UNLOAD, "--frames", "9-3"], "first frame"),
         ([UNLOAD, "--frames", "5000-6000"], "nothing was written"),
         ([UNLOAD, "-Y", "nonsense == 3"], "no column"),
+        ([UNLOAD, "--finding", "checksum_mismatch"], "what is found: dissector findings INPUT"),
+        ([UNLOAD, "--finding", "D06"], "what is found: dissector findings INPUT"),
         ([UNLOAD, CORRUPT, "--slowest", "500"], "2 captures"),
     ):
         result = command("evidence", *arguments, "-o", path)
