@@ -1,5 +1,8 @@
 """The command `dissector`: its subcommands, and how errors become one line and an exit code."""
 
+from dissector.cli import environment  # before all that takes long to import
+
+# isort: split
 import errno
 import io
 import os
@@ -12,9 +15,6 @@ from typing import Final, TextIO
 
 import click
 
-from dissector.cli import environment  # before numpy
-
-# isort: split
 from dissector.cli import exits
 from dissector.cli.options import COMPLETE, CommandGroup
 from dissector.cli.terminal import safe_text
@@ -246,5 +246,6 @@ def main() -> int:
     return code
 
 
+environment.hear_interrupts()
 if __name__ == "__main__":
     sys.exit(main())

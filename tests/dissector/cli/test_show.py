@@ -13,11 +13,13 @@ import threading
 import time
 import zlib
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from dissector.cli.exits import EXIT_INPUT, EXIT_OK, EXIT_PARTIAL, EXIT_USAGE
+from dissector.cli import reading
+from dissector.cli.exits import EXIT_INPUT, EXIT_INTERRUPTED, EXIT_OK, EXIT_PARTIAL, EXIT_USAGE
 from dissector.cli.show import column_kinds, make_listing
 from dissector.errors import UsageError
 from dissector.schemas import OF_REPORTS, TABLES
@@ -380,3 +382,20 @@ def test_whoever_stops_reading_ends_a_command_that_waits_for_packets(nacks: Path
         assert process.stderr is not None
         said = process.stderr.read()  # until it ends; its input is still open
         assert process.wait(timeout=60) == -signal.SIGPIPE and said == b""
+
+
+def test_an_interrupt_writes_no_packets_of_a_part(
+    command: Command, nacks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = reading.Reading.blocks
+
+    def interrupted(self: reading.Reading, *given: object, **core: object) -> Iterator[object]:
+        for chain, block in whole(self, *given, **core):
+            yield chain, block
+            if block.table == "frames":
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(reading.Reading, "blocks", interrupted)
+    done = command("frames", nacks, "-w", tmp_path / "part.pcapng")
+    assert done.code == EXIT_INTERRUPTED and len(done.lines) > 1
+    assert "internal error" not in done.err and list(tmp_path.iterdir()) == []
