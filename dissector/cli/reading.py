@@ -123,10 +123,13 @@ class Reading:
         words = self.common.words
         self.refuse_if_partial()
         tell_missing(self.account, words)
-        if self.account.is_partial:
-            words.missing(self.account.sentence())
+        sentence = self.account.sentence()
+        if is_interrupted:
+            words.say(f"interrupted; what was closed by then: {sentence}")
+        elif self.account.is_partial:
+            words.missing(sentence)
         else:
-            words.say(self.account.sentence())
+            words.say(sentence)
         if is_interrupted:
             return EXIT_INTERRUPTED
         return EXIT_PARTIAL if self.account.is_partial else 0

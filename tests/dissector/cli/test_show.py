@@ -398,4 +398,5 @@ def test_an_interrupt_writes_no_packets_of_a_part(
     monkeypatch.setattr(reading.Reading, "blocks", interrupted)
     done = command("frames", nacks, "-w", tmp_path / "part.pcapng")
     assert done.code == EXIT_INTERRUPTED and len(done.lines) > 1
+    assert "dissector: interrupted; what was closed by then: read 0 packets" in done.err
     assert "internal error" not in done.err and list(tmp_path.iterdir()) == []
