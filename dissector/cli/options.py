@@ -103,6 +103,8 @@ class LocalPath(click.Path):
     """A path of this machine; the type of every option that names a file or folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":  # as of a variable that is not set; else it would be the current folder
+            self.fail("the name is empty", param, ctx)
         return super().convert(_checked(local, self, value, param, ctx), param, ctx)
 
 

@@ -189,7 +189,7 @@ def choose(
     if len(frames_by_capture) > 1:
         raise UsageError(
             f"the selection is in {len(frames_by_capture)} captures and a bundle is of one: "
-            "name one of them"
+            "name one of them, of a lake with --capture"
         )
     ((capture, frames),) = frames_by_capture.items()
     chosen = Chosen(capture, {number: (connection, SELECTED) for connection, number in frames})
