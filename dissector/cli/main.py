@@ -20,6 +20,7 @@ from dissector.cli.options import COMPLETE, CommandGroup
 from dissector.cli.terminal import safe_text
 from dissector.errors import DissectorError
 from dissector.installed import DISTRIBUTION
+from dissector.local_paths import is_utf8
 
 # Errors of the operating system that mean that the output could not be written.
 _WRITE_ERRORS: Final = frozenset(
@@ -124,7 +125,7 @@ def _explain(error: Exception) -> tuple[str, int]:
         prefix = f"{os.fsdecode(error.filename)}: " if error.filename else ""
         code = exits.EXIT_OUTPUT if error.errno in _WRITE_ERRORS else exits.EXIT_INPUT
         return f"{prefix}{error.strerror or error}", code
-    if isinstance(error, UnicodeEncodeError) and _is_of_system(error.object):
+    if isinstance(error, UnicodeEncodeError) and not is_utf8(error.object):
         name = os.fsencode(error.object).decode("utf-8", "backslashreplace")
         return (
             f"{name[:200]}: a name that is not UTF-8 cannot be used here; rename it",
@@ -135,11 +136,6 @@ def _explain(error: Exception) -> tuple[str, int]:
         f"internal error, please report it: {kind}: {error}; --debug shows more",
         exits.EXIT_INPUT,
     )
-
-
-def _is_of_system(text: str) -> bool:
-    """Whether a text is a file name or argument with bytes that are not UTF-8."""
-    return any("\udc80" <= one <= "\udcff" for one in text)
 
 
 def _output_text(error: OSError) -> str:

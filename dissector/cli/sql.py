@@ -17,6 +17,7 @@ from dissector.cli.options import INPUT_NAME, Common, Whole
 from dissector.cli.render import csv_line, field_text, json_line
 from dissector.cli.terminal import Messages, safe_text
 from dissector.errors import InputError, NothingMatchesError, UsageError
+from dissector.local_paths import is_utf8
 from dissector.outputs import new_file, written
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ def sql(
         if "-" in names:
             raise UsageError("the capture comes from standard input: give the query, or -f FILE")
         text = sys.stdin.read()
+    if text is not None and not is_utf8(text):
+        raise UsageError("the query is not UTF-8")
     if output is not None and (text is None or form == "table"):
         raise UsageError("-o takes the rows of a query as --format csv, jsonl or parquet")
     if form == "parquet" and output is None and sys.stdout.isatty():

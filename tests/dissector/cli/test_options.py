@@ -174,3 +174,16 @@ def test_an_empty_name_is_not_the_current_folder(command, nacks, tmp_path, monke
     done = command(*(one.format(nacks=nacks) for one in arguments))
     assert (done.code, done.out) == (1, "") and "the name is empty" in done.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_not_utf8_and_cannot_be_used_is_refused(command, nacks, tmp_path, monkeypatch):
+    """A lake there was written, and could not be read."""
+    monkeypatch.chdir(tmp_path)
+    for arguments in (
+        ("land", nacks, "--lake", "la\udce9ke"),
+        ("analyze", nacks, "-o", "la\udce9ke"),
+        ("sql", nacks, "select '\udce9'"),
+    ):
+        done = command(*arguments)
+        assert (done.code, done.out) == (1, "") and "is not UTF-8" in done.err, arguments
+    assert list(tmp_path.iterdir()) == []
