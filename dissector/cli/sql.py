@@ -15,7 +15,7 @@ from dissector.cli.lake_of_command import need_inputs_or_lake, opened_lake
 from dissector.cli.local_time import shown_time, shown_value, time_text
 from dissector.cli.options import INPUT_NAME, Common, Whole
 from dissector.cli.render import csv_line, field_text, json_line
-from dissector.cli.terminal import Messages, safe_text
+from dissector.cli.terminal import Messages, Paint, safe_text
 from dissector.errors import InputError, NothingMatchesError, UsageError
 from dissector.local_paths import is_utf8
 from dissector.outputs import new_file, written
@@ -297,9 +297,9 @@ def _show_table(answer: "SandboxRows", most_rows: int, common: Common) -> None:
         take = min(batch.num_rows, most_rows - len(rows)) if most_rows else batch.num_rows
         rows += _cells(batch.slice(0, take), shown_value)
         left_out += batch.num_rows - take
-    is_plain = common.color == "never"
     width = None if sys.stdout.isatty() else _WIDE
-    console = Console(file=sys.stdout, width=width, highlight=False, no_color=is_plain)
+    has_color = Paint(common.color).is_on
+    console = Console(file=sys.stdout, width=width, highlight=False, force_terminal=has_color)
     names = [safe_text(field.name) for field in answer.schema]
     widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
     chosen = columns_that_fit(widths, console.width)

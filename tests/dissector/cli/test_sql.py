@@ -272,3 +272,21 @@ def test_files_of_a_lake_that_are_none_are_named_and_not_waited_for(
 )
 def test_columns_in_the_middle_are_left_out_where_there_is_no_room(widths, room, shown):
     assert columns_that_fit(widths, room) == shown
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "has_color"),
+    [
+        ((), {}, False),  # no terminal
+        (("--color", "always"), {}, True),
+        (("--color", "always"), {"NO_COLOR": "1"}, True),  # who asks for it gets it
+        (("--color", "never"), {}, False),
+    ],
+)
+def test_headings_are_coloured_as_all_output(
+    command, lake, monkeypatch, options, environment, has_color
+):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    result = command("sql", "--lake", lake, "select 1 as one", *options)
+    assert ("\x1b[" in result.out) == has_color and "one" in result.out
