@@ -16,6 +16,17 @@ class UsageError(DissectorError):
     exit_code = 1
 
 
+class NothingMatchesError(UsageError):
+    """A selection that matches nothing.
+
+    Args:
+        what: the sentence. question: in SQL, what there is to select from.
+    """
+
+    def __init__(self, what: str, question: str) -> None:
+        super().__init__(f"{what}; what is there: dissector sql INPUT '{question}'")
+
+
 class InputError(DissectorError):
     """No readable input: missing, empty, not a capture, or a lake of a newer schema."""
 

@@ -7,6 +7,7 @@ refused.
 
 import os
 import re
+import shlex
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -45,3 +46,20 @@ def located(text: str) -> str:
         UsageError: it is an address that is not known, or may hold a secret.
     """
     return str(parsed(text)) if has_known_scheme(text) else local(text)
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a name or argument of the system has no bytes that are not UTF-8."""
+    return not any("\udc80" <= one <= "\udcff" for one in text)
+
+
+def typed(name: str) -> str:
+    """A name as it is typed in a shell; what is not printable stands as its bytes."""
+    if name.isprintable():
+        return shlex.quote(name)
+    letters = (one if one.isprintable() and one not in "\\'" else _bytes_of(one) for one in name)
+    return f"$'{''.join(letters)}'"
+
+
+def _bytes_of(letter: str) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in os.fsencode(letter))

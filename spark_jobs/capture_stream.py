@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from dissector.errors import InputError
+from dissector.errors import DissectorError, InputError
 from dissector.limits import MAX_GONE_FILES
 from dissector.sources.file_times import BEGIN_BYTES, Look, look
 from dissector.sources.files import is_file
@@ -53,6 +53,19 @@ class _Seen(NamedTuple):
     modified: float
 
 
+class RefusedStream(DataSourceStreamReader):
+    """Raises an error where Spark shows it; one of `streamReader` is lost in its own."""
+
+    def __init__(self, error: DissectorError) -> None:
+        self._error = error
+
+    def _refuse(self, *given: Any, **named: Any) -> Any:
+        with in_one_line():
+            raise self._error
+
+    initialOffset = latestOffset = read = _refuse
+
+
 class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads captures as they become complete, one partition each.
 
@@ -70,10 +83,9 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The offset before any file was read.
 
         Raises:
-            UsageError: the table has no such column. InputError: an input names nothing.
+            InputError: an input names nothing.
         """
         with in_one_line():
-            self._options.raise_if_unknown(self._columns)
             raise_for(
                 problem.text for problem in expand(self._inputs)[1] if not _may_come(problem.path)
             )

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from dissector.errors import InputError, UsageError
+from dissector.errors import DissectorError, InputError, UsageError
 from dissector.sources.rings import Chain
 from dissector.spark.schemas import spark_schema
 from dissector.spark.uris import absolute
@@ -58,14 +58,16 @@ class PulsarPcap(DataSource):
             if options.of_streams:
                 raise UsageError(f"{options.of_streams[0]} is an option of readStream alone")
             kind = ConditionalReader if conditions.are_asked() else CapturesReader
-            return kind(options, inputs, schema.fieldNames())
+            return kind(options, inputs, options.columns_of(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from spark_jobs.capture_stream import CaptureStream
+        from spark_jobs.capture_stream import CaptureStream, RefusedStream
 
-        return CaptureStream(
-            ReadOptions(self.options), inputs_of(self.options), schema.fieldNames()
-        )
+        try:
+            options, inputs = ReadOptions(self.options), inputs_of(self.options)
+            return CaptureStream(options, inputs, options.columns_of(schema))
+        except DissectorError as error:
+            return RefusedStream(error)
 
 
 class Capture(InputPartition):
@@ -100,7 +102,6 @@ class CapturesReader(DataSourceReader):
         from dissector.sources.files import is_file, raise_if_nothing
         from dissector.sources.rings import chains
 
-        self._options.raise_if_unknown(self._columns)
         plan = chains(self._inputs, self._options.chain)
         raise_if_nothing(plan.problems, len(plan.chains))
         if self._options.is_strict:

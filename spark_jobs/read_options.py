@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from dissector.errors import DissectorError, InputError, UsageError
 from dissector.local_paths import located
@@ -13,6 +13,9 @@ from dissector.options import OVERLAPS, Options
 from dissector.protocols import PROTOCOL_NAMES
 from dissector.schemas import TABLES
 from dissector.sources.rings import ChainMode
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 SETTLED_SECONDS: Final = 60  # without a write until a stream's file counts as complete
 _PATHS: Final = ("path", "paths")
@@ -89,11 +92,25 @@ class ReadOptions:
                 raise UsageError(f"no option {raw}; there are {', '.join(known)}")
         self.options = Options(**values)
 
-    def raise_if_unknown(self, columns: Sequence[str]) -> None:
-        """Refuse a schema with a column that the table lacks."""
-        known = {column.name for column in TABLES[self.table].columns}
-        if unknown := [name for name in columns if name not in known]:
-            raise UsageError(f"the table {self.table} has no column {unknown[0]}")
+    def columns_of(self, schema: "StructType") -> list[str]:
+        """The names of a schema's columns.
+
+        Raises:
+            UsageError: the table lacks a column, or it has another type.
+        """
+        from dissector.spark.schemas import spark_schema
+
+        types = {one.name: one.dataType.simpleString() for one in spark_schema(self.table)}
+        for one in schema:
+            if one.name not in types:
+                raise UsageError(f"the table {self.table} has no column {one.name}")
+            asked, there = one.dataType.simpleString(), types[one.name]
+            if asked != there:
+                raise UsageError(
+                    f"the column {one.name} of {self.table} is {there}, not {asked}: "
+                    f"name it so in the schema, and cast it afterwards"
+                )
+        return schema.fieldNames()
 
 
 def _no_value(name: str, text: str, known: Sequence[str]) -> UsageError:

@@ -156,7 +156,8 @@ def _run(name: str, selected: selecting.Selected, common: Common, chain: str) ->
         tempfile.TemporaryDirectory(prefix="dissector-") as work,
     ):
         what = selected.of(opened.lake)
-        run = run_of_lake(opened.lake, safe_text(name), Path(work), common.jobs, what)
+        shown, log = safe_text(name), common.words.say
+        run = run_of_lake(opened.lake, shown, Path(work), common.jobs, what, log)
         return run, opened.end(common)
 
 

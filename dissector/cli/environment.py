@@ -7,10 +7,11 @@ library that nothing here uses 0.05 s.
 """
 
 import atexit
-import ctypes
 import gc
 import os
+import signal
 import sys
+import threading
 from contextlib import suppress
 from typing import Final
 
@@ -29,6 +30,8 @@ def _keep_memory() -> None:
     """Keep freed memory in the process between two blocks, if the allocator is glibc's."""
     if not sys.platform.startswith("linux"):
         return
+    import ctypes  # takes long, see below
+
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
@@ -36,6 +39,18 @@ def _keep_memory() -> None:
     mallopt(_M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD)
     mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
     mallopt(_M_ARENA_MAX, 1)
+
+
+def _raises_at_interrupts() -> bool:
+    """Whether an interrupt raises KeyboardInterrupt, and this thread may change that."""
+    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    return is_default and threading.current_thread() is threading.main_thread()
+
+
+def hear_interrupts() -> None:
+    """Let interrupts raise KeyboardInterrupt again: all modules of the command are imported."""
+    if _is_deaf:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def leave_with(code: int) -> None:
@@ -54,6 +69,10 @@ def _leave() -> None:
         os._exit(_codes[-1])
 
 
+# Until all modules are imported the system ends the process, with no traceback of an import.
+_is_deaf: Final = _raises_at_interrupts()
+if _is_deaf:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 for _name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 _keep_memory()

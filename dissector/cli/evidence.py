@@ -82,6 +82,7 @@ class _Source(NamedTuple):
 )
 @cli_options.inputs_or_lake_argument
 @cli_options.lake_option("Choose from this lake; INPUT holds its packets.")
+@cli_options.capture_option("Choose from this capture of the lake. Repeatable.")
 @cli_options.select_option
 @click.option(
     "--connection", "connections", multiple=True, type=Whole(0, _MOST_FRAMES), metavar="N",
@@ -108,6 +109,7 @@ def evidence(
     common: Common,
     inputs: tuple[str, ...],
     lake: Path | None,
+    captures: tuple[str, ...],
     condition: str | None,
     connections: tuple[int, ...],
     frames: tuple[tuple[int, int], ...],
@@ -132,11 +134,12 @@ def evidence(
     """
     from dissector.cli.reading import rereadable
 
-    need_inputs_or_lake(inputs, lake)
+    need_inputs_or_lake(inputs, lake, captures, both=True)
     target = new_file(output, (*inputs, *([str(lake)] if lake else ())), is_forced=force)
     from dissector.evidence.frame_selection import Filters
 
-    filters = Filters(_keep(condition), connections, frames, slowest=slowest, finding=finding)
+    keep, asked = _keep(condition)
+    filters = Filters(keep, connections, frames, slowest=slowest, finding=finding, asked=asked)
     if filters.is_everything and selected.is_everything:
         raise UsageError(
             "say what is to be shown: -Y, --connection, --frames, --topic, --subscription, "
@@ -144,7 +147,7 @@ def evidence(
             "of all"
         )
     anonymizer = anonymizer_of(keep_addresses, keep_names, key_file)
-    with rereadable(inputs) as files, _opened(files, lake, common, chain) as source:
+    with rereadable(inputs) as files, _opened(files, lake, captures, common, chain) as source:
         filters = filters._replace(selection=selected.of(source.lake))
         parts, manifest, packets = _made(source, filters, anonymizer, common)
         code = 0 if source.reading is None else source.reading.end()
@@ -159,34 +162,35 @@ def evidence(
     return code
 
 
-def _keep(condition: str | None) -> Any:
-    """The filter of -Y over rows of frames."""
+def _keep(condition: str | None) -> tuple[Any, str | None]:
+    """The filter of -Y over rows of frames, and a query of what there is of what it names."""
     if condition is None:
-        return None
+        return None, None
     parsed = expression.parse(condition)
     select.check(condition, parsed, column_kinds("frames"))
-    return lambda batch: select.mask(parsed, batch)
+    return lambda batch: select.mask(parsed, batch), select.question("frames", parsed)
 
 
 @contextmanager
 def _opened(
-    inputs: Sequence[str], lake: Path | None, common: Common, mode: str
+    inputs: Sequence[str], lake: Path | None, captures: Sequence[str], common: Common, mode: str
 ) -> Iterator[_Source]:
     """Open rows and packets of the user's inputs."""
     from dissector.evidence.source_files import chains_of
     from dissector.queries.sandbox import sandbox_over
+    from dissector.report.counted_captures import chosen_captures
     from dissector.report.workspace import temporary
 
-    with (
-        opened_lake(inputs, lake, common, mode) as opened,
-        temporary() as work,
-        sandbox_over(opened.lake, folder=work) as engine,
-    ):
+    with opened_lake(inputs, lake, common, mode) as opened, temporary() as work:
+        rows = opened.lake
+        if captures:
+            rows = rows._replace(captures=tuple(chosen_captures(rows.captures, captures)))
         if opened.reading is None:
-            chains = chains_of(opened.lake, inputs)
+            chains = chains_of(rows, inputs)
         else:
             chains = {name: chain for chain, name in opened.reading.capture_ids.items()}
-        yield _Source(opened.lake, engine, chains, opened.reading)
+        with sandbox_over(rows, folder=work) as engine:
+            yield _Source(rows, engine, chains, opened.reading)
 
 
 def _made(

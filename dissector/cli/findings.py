@@ -42,7 +42,7 @@ _rules_option = click.option(
     )
 )
 @click.argument("inputs", nargs=-1, type=INPUT_NAME, metavar="[INPUT]...")
-@options.lake_option("Look at this lake; captures are not read.")
+@options.lake_option("Look at this lake instead of captures.")
 @options.capture_option("Look at this capture of the lake only. Repeatable.")
 @selecting.selecting_options
 @click.option(
@@ -127,6 +127,7 @@ def _run_rules(
     from dissector.findings.totals import totals_rules
     from dissector.queries.sandbox import sandbox_over
     from dissector.report import pipeline
+    from dissector.report.counted_captures import counted_lake
     from dissector.report.workspace import temporary
 
     own = {query.rule.file for query in rule_queries().values()}
@@ -152,16 +153,14 @@ def _run_rules(
                 selection=selection,
                 has_memory=opened.reading is None,
                 rules=numbers,
+                log=common.words.say,
             )
         all_findings = [one for one in all_findings if one.number in numbers]
         if opened.reading is None:
             more = [one for one in noted(opened.lake.folder) if one.number in numbers]
             all_findings = joined(all_findings, [one for one in more if not captures])
         if of_users:
-            asked_captures = tuple(
-                one for one in opened.lake.captures if not captures or one.capture_id in captures
-            )
-            lake = opened.lake._replace(captures=asked_captures)
+            lake = counted_lake(opened.lake, captures) if opened.lake.captures else opened.lake
             with sandbox_over(lake, folder=work) as sandbox:
                 more, broken = findings_of(sandbox, of_users)
             all_findings, failed = [*all_findings, *more], [*failed, *broken]

@@ -129,7 +129,9 @@ class FrameLines:
         if not self._paint.is_on:
             return line
         is_error = row["error_code"] is not None or row["checksum"] == "mismatch"
-        before, _, behind = line.partition(f" {command}")
+        before, whole, behind = line.partition(f" {command}")
+        if not whole:  # it was cut
+            return line
         for each in wrong:
             behind = behind.replace(each, self._paint(each, "red" if is_error else "yellow"), 1)
         return f"{before} {self._paint(command, 'red' if is_error else 'bold')}{behind}"

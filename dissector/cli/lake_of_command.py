@@ -60,16 +60,18 @@ def say_fetched(common: Common, lake: Path) -> None:
 
 
 def need_inputs_or_lake(
-    inputs: Sequence[str], lake: Path | None, captures: Sequence[str] = ()
+    inputs: Sequence[str], lake: Path | None, captures: Sequence[str] = (), *, both: bool = False
 ) -> None:
     """Refuse a command line that names nothing to read.
 
     Args:
-        captures: ids, of --capture.
+        captures: ids, of --capture. both: the command reads captures beside a lake.
 
     Raises:
-        UsageError: there are neither captures nor a lake, or ids without a lake.
+        UsageError: there are neither captures nor a lake, or both, or ids without a lake.
     """
+    if inputs and lake is not None and not both:
+        raise UsageError(f"name captures or a lake, not both: {inputs[0]} and --lake {lake}")
     if not inputs and lake is None:
         raise UsageError("name captures, or a lake with --lake")
     if captures and lake is None:

@@ -1,5 +1,8 @@
 """The command `dissector`: its subcommands, and how errors become one line and an exit code."""
 
+from dissector.cli import environment  # before all that takes long to import
+
+# isort: split
 import errno
 import io
 import os
@@ -12,14 +15,12 @@ from typing import Final, TextIO
 
 import click
 
-from dissector.cli import environment  # before numpy
-
-# isort: split
 from dissector.cli import exits
 from dissector.cli.options import COMPLETE, CommandGroup
 from dissector.cli.terminal import safe_text
 from dissector.errors import DissectorError
 from dissector.installed import DISTRIBUTION
+from dissector.local_paths import is_utf8
 
 # Errors of the operating system that mean that the output could not be written.
 _WRITE_ERRORS: Final = frozenset(
@@ -90,6 +91,13 @@ def _complain(text: str) -> None:
 def _usage_text(error: click.UsageError) -> str:
     """The text of a usage error: the fault, its place, and the help to read."""
     path = error.ctx.command_path if error.ctx else "dissector"
+    if isinstance(error, click.NoSuchOption) and error.ctx:
+        from dissector.cli.suggestions import instead_of_option
+
+        own = [one for one in error.ctx.command.params if isinstance(one, click.Option)]
+        known = {name: one.help or "" for one in own if not one.hidden for name in one.opts}
+        if instead := instead_of_option(error.option_name, known):
+            return f"{path} has no option {error.option_name}: {instead}; see {path} --help"
     return f"{error.format_message().rstrip('.')}; see {path} --help"
 
 
@@ -117,7 +125,7 @@ def _explain(error: Exception) -> tuple[str, int]:
         prefix = f"{os.fsdecode(error.filename)}: " if error.filename else ""
         code = exits.EXIT_OUTPUT if error.errno in _WRITE_ERRORS else exits.EXIT_INPUT
         return f"{prefix}{error.strerror or error}", code
-    if isinstance(error, UnicodeEncodeError) and _is_of_system(error.object):
+    if isinstance(error, UnicodeEncodeError) and not is_utf8(error.object):
         name = os.fsencode(error.object).decode("utf-8", "backslashreplace")
         return (
             f"{name[:200]}: a name that is not UTF-8 cannot be used here; rename it",
@@ -128,11 +136,6 @@ def _explain(error: Exception) -> tuple[str, int]:
         f"internal error, please report it: {kind}: {error}; --debug shows more",
         exits.EXIT_INPUT,
     )
-
-
-def _is_of_system(text: str) -> bool:
-    """Whether a text is a file name or argument with bytes that are not UTF-8."""
-    return any("\udc80" <= one <= "\udcff" for one in text)
 
 
 def _output_text(error: OSError) -> str:
@@ -239,5 +242,6 @@ def main() -> int:
     return code
 
 
+environment.hear_interrupts()
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,6 +1,5 @@
 """Observers of a running tap: metrics, findings, a view of the terminal, recordings."""
 
-import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from dissector.cli.lake_of_command import shown_lake
 from dissector.cli.terminal import Messages, clipped, counted, safe_text, terminal_width
 from dissector.errors import UsageError
+from dissector.local_paths import typed
 
 if TYPE_CHECKING:
     from dissector.dissection import Options
@@ -44,8 +44,8 @@ class FindingOptions(NamedTuple):
     def command(self) -> str | None:
         """The command that shows findings with their frames, None without a lake or files."""
         if (lake := shown_lake(self.lake)) is not None:
-            return f"dissector findings --lake {shlex.quote(lake)}"
-        names = (shlex.quote(f"./{n}" if n.startswith("-") else n) for n in self.replayed)
+            return f"dissector findings --lake {typed(lake)}"
+        names = (typed(f"./{n}" if n.startswith("-") else n) for n in self.replayed)
         return f"dissector findings {' '.join(names)}" if self.replayed else None
 
     def line(self, one: "Finding", width: int | None) -> str:

@@ -17,7 +17,7 @@ from dissector.cli.compiling import Compiling
 from dissector.cli.local_time import speak_local_time
 from dissector.cli.terminal import NORMAL, QUIET, VERBOSE, Messages, show_fetching
 from dissector.errors import UsageError
-from dissector.local_paths import local, located
+from dissector.local_paths import is_utf8, local, located
 from dissector.native.progress import listen
 from dissector.options import READING, Options, flags
 from dissector.protocols import PROTOCOL_NAMES
@@ -103,6 +103,10 @@ class LocalPath(click.Path):
     """A path of this machine; the type of every option that names a file or folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":  # as of a variable that is not set; else it would be the current folder
+            self.fail("the name is empty", param, ctx)
+        if not self.file_okay and isinstance(value, str) and not is_utf8(value):
+            self.fail("the name of this folder is not UTF-8: name another", param, ctx)
         return super().convert(_checked(local, self, value, param, ctx), param, ctx)
 
 

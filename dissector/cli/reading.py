@@ -1,12 +1,14 @@
 """Read the inputs of a command line as blocks of rows, with progress and an account."""
 
 import errno
+import os
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TextIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NoReturn, Self, TextIO, cast
 
 from dissector.cli.exits import EXIT_INTERRUPTED, EXIT_PARTIAL
 from dissector.cli.options import Common
@@ -61,7 +63,7 @@ class Reading:
         from dissector.sources.file_times import last_ts_ns
 
         paths = [chain.files[-1] for chain in self.chains]
-        if STDIN in paths:
+        if any(map(_is_pipe, paths)):
             raise UsageError(
                 "times such as -30m count back from the last packet, which a pipe does not tell: "
                 "write 2026-01-31T12:00, or name a file"
@@ -121,10 +123,13 @@ class Reading:
         words = self.common.words
         self.refuse_if_partial()
         tell_missing(self.account, words)
-        if self.account.is_partial:
-            words.missing(self.account.sentence())
+        sentence = self.account.sentence()
+        if is_interrupted:
+            words.say(f"interrupted; what was closed by then: {sentence}")
+        elif self.account.is_partial:
+            words.missing(sentence)
         else:
-            words.say(self.account.sentence())
+            words.say(sentence)
         if is_interrupted:
             return EXIT_INTERRUPTED
         return EXIT_PARTIAL if self.account.is_partial else 0
@@ -161,22 +166,52 @@ def _from(progress: Callable[[int], None], done: int) -> Callable[[int], None]:
 
 @contextmanager
 def rereadable(inputs: Sequence[str]) -> Iterator[list[str]]:
-    """Inputs that can be read twice: standard input is in a file while the body runs."""
-    if STDIN not in inputs:
+    """Inputs that can be read twice: standard input and pipes are files while the body runs."""
+    if not any(map(_is_pipe, inputs)):
         yield list(inputs)
         return
     from dissector.report.workspace import temporary
 
     with temporary() as folder:
-        path = folder / STDIN_NAME
-        with path.open("wb") as file:
-            try:
-                shutil.copyfileobj(sys.stdin.buffer, file)
-            except OSError as error:
-                if error.errno != errno.EBADF:
-                    raise  # of the file
-                raise InputError("stdin: is closed; give it a capture, or name a file") from error
-        yield [str(path) if name == STDIN else name for name in inputs]
+        files = {name: folder / str(at) for at, name in enumerate(inputs) if _is_pipe(name)}
+        for name, target in files.items():
+            target.mkdir()
+            files[name] = target / (STDIN_NAME if name == STDIN else os.path.basename(name))
+            with files[name].open("wb") as file:
+                _copy(name, file)
+        yield [str(files.get(name, name)) for name in inputs]
+
+
+def _copy(name: str, file: BinaryIO) -> None:
+    """Copy standard input or a pipe to its end.
+
+    Raises:
+        InputError: it is closed, or cannot be opened.
+    """
+    if name == STDIN:
+        try:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                raise  # of the file
+            raise InputError("stdin: is closed; give it a capture, or name a file") from error
+        return
+    from dissector.sources.files import unreadable
+
+    try:
+        pipe = open(name, "rb", buffering=0)  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise InputError(unreadable(name, error).text) from error
+    with pipe:
+        shutil.copyfileobj(pipe, file)
+
+
+def _is_pipe(name: str) -> bool:
+    """Whether an input is standard input or a pipe, as of mkfifo or `<(zcat night.pcap.gz)`."""
+    try:
+        return name == STDIN or stat.S_ISFIFO(os.stat(name).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 class LineOutput:

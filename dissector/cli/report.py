@@ -19,7 +19,7 @@ from dissector.cli.land import compact_crowded_days, land_inputs
 from dissector.cli.options import Common, LakePath
 from dissector.cli.over_time import CommandOverTime, over_time_option, table_lines
 from dissector.cli.terminal import Messages, Paint, counted, steps_bar, terminal_width
-from dissector.errors import OutputError, UsageError
+from dissector.errors import OutputError
 from dissector.outputs import refuse_inputs_in
 
 if TYPE_CHECKING:
@@ -173,12 +173,11 @@ def summary(
     """
     conditions = read_conditions(fail_on)
     check_paths(conditions)
-    if inputs and lake is not None:
-        raise UsageError("name captures, or a lake with --lake")
     need_inputs_or_lake(inputs, lake, captures)
     from dissector.cli.text_report import text_report
     from dissector.queries.duckdb_engine import DuckdbEngine
     from dissector.report import pipeline
+    from dissector.report.counted_captures import captures_that_count
     from dissector.report.example_commands import Commands
     from dissector.report.output import report_text
     from dissector.report.over_time import over_time
@@ -190,9 +189,12 @@ def summary(
             scope = pipeline.Scope(captures, selected.of(opened.lake, captures), exact)
             engine = partial(DuckdbEngine, threads=common.jobs)
             if reading is None:
-                result = pipeline.numbers(opened.lake, work, engine, scope)
+                result = pipeline.numbers(opened.lake, work, engine, scope, common.words.say)
             else:
-                made = pipeline.make_report(opened.lake, work, engine, scope, has_memory=False)
+                counted = captures_that_count(opened.lake, log=common.words.say)
+                made = pipeline.make_report(
+                    opened.lake, work, engine, scope, has_memory=False, counted=counted
+                )
                 result = made.report
             if width_ns is not None:
                 result["over_time"] = over_time(

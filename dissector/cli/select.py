@@ -4,7 +4,7 @@ import operator as signs
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dissector.cli import expression, suggestions
 from dissector.cli.expression import (
@@ -18,6 +18,12 @@ from dissector.cli.expression import (
     Node,
     Value,
 )
+from dissector.cli.local_time import shown_time
+from dissector.errors import NothingMatchesError
+from dissector.schemas import TABLES
+
+if TYPE_CHECKING:
+    from dissector.queries.selection import Selection
 
 # Sign: Arrow's function, Python's function, the sign with exchanged operands.
 _SIGNS: Final = (
@@ -161,6 +167,20 @@ def read_time(text: str) -> datetime:
 
 
 # -- applied to a table of Arrow columns
+
+
+def question(table: str, node: Node) -> str:
+    """A query of what there is to select from, by the first column of an expression."""
+    column = next((one.name for one in expression.columns_of(node)), "connection_id")
+    (kind,) = (one.type for one in TABLES[table].columns if one.name == column)
+    few = kind not in ("bigint", "timestamp[us, UTC]")
+    return f"select {f'distinct {column}' if few else f'min({column}), max({column})'} from {table}"
+
+
+def no_row(table: str, node: Node | None, part: "Selection") -> NothingMatchesError:
+    """The error where neither an expression nor the other options keep a row."""
+    what = f"no row of {table} matches the selection{part.words(shown_time)}"
+    return NothingMatchesError(what, part.question if node is None else question(table, node))
 
 
 def mask(node: Node, table: Any) -> Any:

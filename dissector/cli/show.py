@@ -18,7 +18,7 @@ from dissector.cli import (
     select,
     selecting,
 )
-from dissector.cli.local_time import shown_time
+from dissector.cli.exits import EXIT_INTERRUPTED
 from dissector.cli.options import INPUT_NAME, Common, LocalPath, Whole
 from dissector.cli.render import Row
 from dissector.cli.terminal import Paint, counted, safe_text, terminal_width
@@ -224,6 +224,7 @@ def show_rows(
     """
     from dissector.cli.reading import LineOutput, Reading
     from dissector.queries.selected_rows import SelectedRows
+    from dissector.queries.selection import EVERYTHING
 
     part = selected_part = None
     if selected is not None and isinstance(reading, Reading):
@@ -233,8 +234,7 @@ def show_rows(
     is_selecting = selected_part is not None or listing.selection is not None
     is_mixed = len(reading.chains) > 1
     printer = _Printer(listing, Paint(common.color), is_mixed and listing.kind in ("jsonl", "csv"))
-    shown = 0
-    is_interrupted = False
+    shown, is_interrupted = 0, False
     with LineOutput(common.is_strict) as output:
         current: Any = None
         blocks = reading.blocks("reading", is_quiet=sys.stdout.isatty(), **core)
@@ -267,11 +267,9 @@ def show_rows(
             selecting.say_unnamed(selected_part, common.words)
         output.release()
     if printer.left_out:
-        text = f"no room for {', '.join(printer.left_out)}; -T csv shows all columns"
-        common.words.say(text)
+        common.words.say(f"no room for {', '.join(printer.left_out)}; -T csv shows all columns")
     if shown == 0 and is_selecting and not is_interrupted:
-        words = "" if part is None else part.words(shown_time)
-        raise UsageError(f"no row of {listing.table} matches the selection{words}")
+        raise select.no_row(listing.table, listing.selection, part or EVERYTHING)
     return code
 
 
@@ -410,7 +408,8 @@ def frames(
     with rereadable(inputs) as files:
         reading = Reading(files, common, chain)
         code = show_rows(listing, reading, common, selected, slice, want_detail=detail)
-        common.words.say(slice.write())
+        if code != EXIT_INTERRUPTED:  # else not all its packets are known
+            common.words.say(slice.write())
         return code
 
 

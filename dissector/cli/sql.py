@@ -15,8 +15,9 @@ from dissector.cli.lake_of_command import need_inputs_or_lake, opened_lake
 from dissector.cli.local_time import shown_time, shown_value, time_text
 from dissector.cli.options import INPUT_NAME, Common, Whole
 from dissector.cli.render import csv_line, field_text, json_line
-from dissector.cli.terminal import Messages, safe_text
-from dissector.errors import InputError, UsageError
+from dissector.cli.terminal import Messages, Paint, safe_text
+from dissector.errors import InputError, NothingMatchesError, UsageError
+from dissector.local_paths import is_utf8
 from dissector.outputs import new_file, written
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ def sql(
         if "-" in names:
             raise UsageError("the capture comes from standard input: give the query, or -f FILE")
         text = sys.stdin.read()
+    if text is not None and not is_utf8(text):
+        raise UsageError("the query is not UTF-8")
     if output is not None and (text is None or form == "table"):
         raise UsageError("-o takes the rows of a query as --format csv, jsonl or parquet")
     if form == "parquet" and output is None and sys.stdout.isatty():
@@ -168,7 +171,7 @@ def _engine(
         The engine, and what says at the end what was read and gives the exit code.
     """
     from dissector.queries.sandbox import sandbox_over
-    from dissector.report.counted_captures import held_elsewhere
+    from dissector.report.counted_captures import held_twice
     from dissector.report.workspace import temporary
 
     with source as opened:
@@ -179,13 +182,15 @@ def _engine(
             shown = asked_lake.shown
             raise UsageError(f"{unknown[0]} is not in {shown}: dissector lake list shows what is")
         asked_lake = asked_lake._replace(captures=tuple(chosen))
-        for name, other in held_elsewhere(chosen).items():
-            common.words.say(f"rows of {name} are there twice: all its files are in {other}, too")
+        for line in held_twice(chosen):
+            common.words.say(line)
         part = asked.selected.of(asked_lake)
         opening = partial(sandbox_over, asked_lake, asked.timeout, in_ranges=True)
         with temporary() as work, opening(work, part, asked.text) as engine:
             if not (part.is_everything or engine.has_rows()):
-                raise UsageError(f"nothing in the captures matches{part.words(shown_time)}")
+                raise NothingMatchesError(
+                    f"nothing in the captures matches{part.words(shown_time)}", part.question
+                )
             if not part.is_everything:
                 common.words.say(f"selected{part.words(shown_time)}")
             yield engine, partial(opened.end, common)
@@ -292,9 +297,9 @@ def _show_table(answer: "SandboxRows", most_rows: int, common: Common) -> None:
         take = min(batch.num_rows, most_rows - len(rows)) if most_rows else batch.num_rows
         rows += _cells(batch.slice(0, take), shown_value)
         left_out += batch.num_rows - take
-    is_plain = common.color == "never"
     width = None if sys.stdout.isatty() else _WIDE
-    console = Console(file=sys.stdout, width=width, highlight=False, no_color=is_plain)
+    has_color = Paint(common.color).is_on
+    console = Console(file=sys.stdout, width=width, highlight=False, force_terminal=has_color)
     names = [safe_text(field.name) for field in answer.schema]
     widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
     chosen = columns_that_fit(widths, console.width)

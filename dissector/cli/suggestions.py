@@ -72,6 +72,42 @@ VALUES: Final[dict[str, tuple[str, ...]]] = {
     "leg": ("client", "broker"),
 }
 
+# Options that a command lacks, and what it may have in their place, the first that it has; a text
+# with a blank is advice for all commands without the others.
+OPTIONS: Final[dict[str, tuple[str, ...]]] = {
+    "-o": ("--lake", "-w", "> FILE keeps what is printed"),
+    "--output": ("--lake", "-w", "> FILE keeps what is printed"),
+    "-w": ("-o", "--record", "--lake", "> FILE keeps what is printed"),
+    "--write": ("-o", "--record", "--lake", "> FILE keeps what is printed"),
+    "--lake": ("-o", "name the lake without an option, or ask it with dissector sql --lake LAKE"),
+    "-r": ("files to read stand without an option",),
+    "--read": ("files to read stand without an option",),
+    "-n": ("-c",),
+    "-f": ("--bpf", "-Y"),
+    "--filter": ("-Y", "--bpf"),
+    "--where": ("-Y",),
+    "--json": ("-T jsonl", "--format jsonl"),
+    "--csv": ("-T csv", "--format csv"),
+    "-T": ("--format", "--json"),
+    "--from": ("--since",),
+    "--start": ("--since",),
+    "--to": ("--until",),
+    "--end": ("--until",),
+    "--port": ("-d",),
+    "--rule": ("--code", "--finding"),
+}
+
+
+def instead_of_option(name: str, known: Mapping[str, str]) -> str | None:
+    """The suggestion for an option that a command lacks. known: help by name of those it has."""
+    for option in OPTIONS.get(name, ()):
+        if not option.startswith("-"):
+            return option
+        meaning = known.get(option.partition(" ")[0])
+        if meaning is not None and (option != "--lake" or meaning.startswith("Write")):
+            return f"write {option}"
+    return None
+
 
 def as_text(rest: str) -> str | None:
     """The suggestion for an address without quotes."""

@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 from dissector.compare.blocks import CellSeries, Floats, seconds_between
 from dissector.compare.runs import CELLS, RATIOS, MetricKey, Run
 from dissector.compare.testing import Values
-from dissector.errors import InputError, UsageError
+from dissector.errors import InputError, NothingMatchesError
 from dissector.lake.reader import Lake
 from dissector.queries.catalogue import catalogue, views
 from dissector.queries.duckdb_engine import DuckdbEngine, quoted
 from dissector.queries.selection import Selection
 from dissector.report.aggregation_cache import join_captures, survey_captures, with_plain_types
-from dissector.report.counted_captures import captures_that_count
+from dissector.report.counted_captures import Log, captures_that_count
 from dissector.report.merged_tables import MergedTables
 from dissector.report.numbers import NS_PER_S
 from dissector.report.partitions import Inputs, tables_of
@@ -64,24 +64,34 @@ class Clock:
         return np.unique(np.concatenate(cells)) if cells else np.zeros(0)
 
 
-def run_of_lake(lake: Lake, name: str, work: Path, threads: int | None, what: Selection) -> Run:
+def run_of_lake(
+    lake: Lake,
+    name: str,
+    work: Path,
+    threads: int | None,
+    what: Selection,
+    log: Log | None = None,
+) -> Run:
     """Read a run from an open lake.
 
     Args:
         name: the user's name for it. work: a temporary folder of the caller.
+        log: as of `captures_that_count`.
 
     Raises:
         InputError: the lake has no recognised traffic, or a file cannot be read.
         UsageError: the lake is empty, or has no events of the selected topics.
     """
-    lake, digests, _ = captures_that_count(lake)
+    lake, digests, _ = captures_that_count(lake, log=log)
     read = survey_captures(lake, digests, None, work)
     with DuckdbEngine(work, threads) as db:
         closed = join_captures(db, read, read.captures, work)
         tables_of(read, read.captures, closed, what).open(db)
         total = _coverage(db, read)
         if not total["frames"] and not what.is_everything:
-            raise UsageError(f"{name}: nothing in it matches{what.words(str)}")
+            raise NothingMatchesError(
+                f"{name}: nothing in it matches{what.words(str)}", what.question
+            )
         if not total["frames"]:
             raise InputError(f"{name}: no frame of Pulsar or Cursus in it, so nothing to compare")
         run = taken(db, Clock(list(read.spans.values())), name)

@@ -240,6 +240,10 @@ class Dissection:
         self._files += 1
         return facts, self.packets.finish_file()
 
+    def abandon(self) -> None:
+        """End the threads where an error or interrupt ends the run; harmless after `finish`."""
+        self._stages.abandon()
+
     def finish(self) -> list[TableBlock]:
         """End the input: close everything that is open and return the last rows."""
         buffers = PacketBuffers(_EMPTY, _EMPTY)

@@ -96,6 +96,15 @@ class FrameStages:
             thread.shutdown()
         self._frame_rows = self._out = _refuse  # so that their owner can be collected
 
+    def abandon(self) -> None:
+        """End the threads without the rest of their work; harmless after `close`.
+
+        An interrupt while the pool starts a thread leaves one that is not in its list: it would
+        wait for work, and the process for it, for ever.
+        """
+        for thread in self._threads:
+            thread.shutdown(wait=False, cancel_futures=True)
+
     def _finish_reading(self, block: _Block) -> None:
         if block.reading is None:
             return

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dissector.errors import UsageError
+from dissector.errors import NothingMatchesError, UsageError
 from dissector.limits import MAX_SELECTED_FRAMES
 from dissector.queries.duckdb_engine import quoted
 from dissector.queries.sandbox import HIDDEN
@@ -99,6 +99,7 @@ class Filters(NamedTuple):
     """A user's filters; a frame must match all.
 
     keep: mask of rows of frames, for -Y.
+    asked: in SQL, what there is of what -Y names.
     frames: first and last number.
     slowest: number of slowest exchanges.
     finding: a key of FINDINGS, or a rule by its number or code.
@@ -110,6 +111,14 @@ class Filters(NamedTuple):
     selection: Selection = EVERYTHING
     slowest: int | None = None
     finding: str | None = None
+    asked: str | None = None
+
+    @property
+    def question(self) -> str:
+        """A query of what there is to select from, by one of the filters."""
+        if self.asked is None and self.selection.is_everything:
+            return "select min(frame_no), max(frame_no), max(connection_id) from frames"
+        return self.asked or self.selection.question
 
     @property
     def is_everything(self) -> bool:
@@ -168,12 +177,19 @@ def choose(
                 frames_by_capture.setdefault(capture, []).append((connection, number))
     if filters.slowest is not None:
         frames_by_capture = _slowest(engine, frames_by_capture, filters.slowest)
+    if not frames_by_capture and filters.finding is not None:
+        raise UsageError(
+            f"--finding {filters.finding}: no frame shows it here, so nothing was written; what is "
+            "found: dissector findings INPUT"
+        )
     if not frames_by_capture:
-        raise UsageError("no frame matches the selection: nothing was written")
+        raise NothingMatchesError(
+            "no frame matches the selection: nothing was written", filters.question
+        )
     if len(frames_by_capture) > 1:
         raise UsageError(
             f"the selection is in {len(frames_by_capture)} captures and a bundle is of one: "
-            "name one of them"
+            "name one of them, of a lake with --capture"
         )
     ((capture, frames),) = frames_by_capture.items()
     chosen = Chosen(capture, {number: (connection, SELECTED) for connection, number in frames})

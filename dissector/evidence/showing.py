@@ -43,7 +43,10 @@ def wanted_findings(engine: "Sandbox", name: str) -> list[Finding]:
     for problem in problems:
         raise UsageError(f"--finding {name}: {problem}")
     if not rule_findings:
-        raise UsageError(f"--finding {name}: the rule finds nothing here")
+        raise UsageError(
+            f"--finding {name}: the rule finds nothing here, so nothing was written; what is "
+            "found: dissector findings INPUT"
+        )
     return rule_findings
 
 

@@ -75,6 +75,8 @@ def writing_to(lake: Path) -> Iterator[None]:
             next_step = "make it, or name another"
         elif mirror.of(lake):
             next_step = "run it again: what is in the lake by then stays as it is"
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            next_step = "what is in it stays as it is; let this user write there, or name another"
         shown = mirror.shown(lake)
         raise OutputError(f"cannot write to the lake {shown}: {reason}; {next_step}") from error
 

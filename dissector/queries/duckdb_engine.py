@@ -466,8 +466,9 @@ class reading:
 
 def unreadable(error: BaseException | None) -> InputError:
     """The error of a file that the engine could not read."""
+    reason = one_line(error).partition("; LINE ")[0]  # of a query that is not the user's
     return InputError(
-        f"a file of the lake cannot be read, dissector lake verify tells which: {one_line(error)}"
+        f"a file of the lake cannot be read, dissector lake verify tells which: {reason}"
     )
 
 

@@ -234,6 +234,14 @@ class Selection(NamedTuple):
                 parts.append(f"{word} {' or '.join(names)}")
         return before + ", ".join(parts) if parts else ""
 
+    @property
+    def question(self) -> str:
+        """A query of what there is to select from, by the first thing that is selected."""
+        what = "min(ts), max(ts) from frames"
+        what = "distinct client_ip from connections" if self.clients else what
+        what = "distinct subscription from frames" if self.subscriptions else what
+        return "select " + ("distinct topic from frames" if self.topics else what)
+
     # -- as SQL
 
     def functions(self) -> tuple[str, ...]:

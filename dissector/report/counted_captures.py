@@ -1,12 +1,14 @@
 """The captures of a lake that a report reads: the requested ones, without copies of files."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from dissector.errors import UsageError
 from dissector.joining.files import digests as digests_of
 from dissector.lake.manifest import Manifest
 from dissector.lake.reader import Lake
+
+Log = Callable[[str], None]
 
 
 def chosen_captures(captures: Sequence[Manifest], wanted: Sequence[str] = ()) -> list[Manifest]:
@@ -56,6 +58,15 @@ def held_elsewhere(captures: Sequence[Manifest]) -> dict[str, str]:
     return dict(sorted(held_by.items()))
 
 
+def held_twice(captures: Sequence[Manifest]) -> list[str]:
+    """What to say where the rows of all captures are read: those that are there twice."""
+    held = held_elsewhere(captures)
+    return [
+        f"rows of {name} are there twice: all its files are in {other}, too"
+        for name, other in held.items()
+    ]
+
+
 class Counted(NamedTuple):
     """The captures of a report. lake: restricted to the requested captures; digests: of the counted
     ones, by the names in their rows; twice: the others, as from `held_elsewhere`."""
@@ -65,14 +76,36 @@ class Counted(NamedTuple):
     twice: dict[str, str]
 
 
-def captures_that_count(lake: Lake, wanted: Sequence[str] = ()) -> Counted:
-    """The captures of a lake that a report counts. wanted: ids; none = all.
+def captures_that_count(lake: Lake, wanted: Sequence[str] = (), log: Log | None = None) -> Counted:
+    """The captures of a lake that a report counts.
+
+    wanted: ids; none = all. log: gets a line for each capture whose files are in another one, too.
 
     Raises:
         UsageError: as `chosen_captures` does.
     """
     twice = {} if wanted else held_elsewhere(lake.captures)
     lake = lake._replace(captures=tuple(chosen_captures(lake.captures, wanted)))
+    if log is not None:
+        for line in held_twice(lake.captures) if wanted else ():
+            log(line)
+        for name, other in twice.items():
+            log(f"{name} is not counted: all its files are in {other}")
     digests = digests_of(lake.captures)
     counting = {name: text for name, text in digests.items() if name not in twice}
     return Counted(lake, counting, twice)
+
+
+def counted_lake(lake: Lake, wanted: Sequence[str] = ()) -> Lake:
+    """The lake of the captures that count; compacted groups of which any counts are whole.
+
+    Raises:
+        UsageError: as `chosen_captures` does.
+    """
+    lake, digests, _ = captures_that_count(lake, wanted)
+    counting = (
+        one
+        for one in lake.captures
+        if any(inside.capture_id in digests for inside in one.captures())
+    )
+    return lake._replace(captures=tuple(counting))

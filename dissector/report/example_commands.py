@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dissector.limits import MAX_NAMED_INPUTS
+from dissector.local_paths import typed
 from dissector.report.numbers import Row
 
 INPUT: Final = "INPUT"
@@ -102,14 +103,14 @@ class Commands:
     def other(self, text: str) -> str:
         """Another command: {} in `text` is replaced by the inputs, or by the lake."""
         if self._lake is not None:
-            return text.format(f"--lake {shlex.quote(self._lake)}")
+            return text.format(f"--lake {typed(self._lake)}")
         return text.format(self._inputs(None))
 
     def _rows(self, table: str, conditions: Sequence[str]) -> str:
         """`dissector sql` over the lake."""
         where = f" where {' and '.join(conditions)}" if conditions else ""
         query = shlex.quote(f"select * from {table}{where}")
-        return f"dissector sql --lake {shlex.quote(str(self._lake))} {query}"
+        return f"dissector sql --lake {typed(str(self._lake))} {query}"
 
     def _capture(self, row: Row | None) -> list[str]:
         """SQL conditions that select a row's capture; a tap's rows are in its rotations."""
@@ -126,4 +127,4 @@ class Commands:
             names = self._files.get(row["capture"], [])
         if not 0 < len(names) <= MAX_NAMED_INPUTS or any(name in _STDIN for name in names):
             return INPUT
-        return " ".join(shlex.quote(f"./{n}" if n.startswith("-") else n) for n in names)
+        return " ".join(typed(f"./{n}" if n.startswith("-") else n) for n in names)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dissector.errors import UsageError
+from dissector.errors import NothingMatchesError
 from dissector.findings.finding import Finding
 from dissector.findings.loading import RuleProblem, load_rules
 from dissector.findings.querying import incidents, rule_queries
@@ -27,7 +27,7 @@ from dissector.queries.selection import EVERYTHING, Selection
 from dissector.report import aggregation_cache, by_capture, closing
 from dissector.report.aggregation_cache import AggregationCache, Queries
 from dissector.report.closing import CHANGED
-from dissector.report.counted_captures import Counted, captures_that_count
+from dissector.report.counted_captures import Counted, Log, captures_that_count
 from dissector.report.descriptions import selection_words
 from dissector.report.kept_reports import KeptReports
 from dissector.report.merged_tables import MergedTables
@@ -94,7 +94,7 @@ class Scope(NamedTuple):
 class ReportProgress(NamedTuple):
     """Where a report logs what goes on: lines, and steps (done, of how many, what)."""
 
-    log: Callable[[str], None]
+    log: Log
     step: Step
 
 
@@ -127,14 +127,12 @@ def make_report(
     Args:
         work: a folder of the caller's, for what is made on the way.
         has_memory: whether what is made is kept in the lake, which outlives this report.
-        counted: what `captures_that_count` says, if that is known.
+        counted: what `captures_that_count` returned and logged, if it ran before.
 
     Raises:
         UsageError, InputError: what is asked for is not there, or cannot be read.
     """
-    lake, digests, twice = counted or captures_that_count(lake, scope.captures)
-    for name, other in twice.items():
-        progress.log(f"{name} is not counted: all its files are in {other}")
+    lake, digests, twice = counted or captures_that_count(lake, scope.captures, progress.log)
     progress.step(0, _STEPS, "what the captures hold")
     kept = Cache(lake.folder, work) if has_memory else None
     read = aggregation_cache.survey_captures(lake, digests, kept, work)
@@ -262,7 +260,10 @@ def _build(
     if not scope.selection.is_everything:
         report["selection"] = scope.selection.as_json()
         if not report[aggregation_cache.COVERAGE]["total"]["frames"]:
-            raise UsageError(f"no frame in the captures matches{selection_words(report)}")
+            raise NothingMatchesError(
+                f"no frame in the captures matches{selection_words(report)}",
+                scope.selection.question,
+            )
     return report, merged
 
 
@@ -285,10 +286,11 @@ def find(
     selection: Selection = EVERYTHING,
     has_memory: bool = True,
     rules: frozenset[str] = frozenset(),
+    log: Log = SILENT.log,
 ) -> tuple[list[Finding], list[RuleProblem], list[Row]]:
     """What the rules of the program find, those that failed, and the files behind the captures.
 
-    rules: by number, none for all.
+    rules: by number, none for all. log: as of `captures_that_count`.
 
     Raises:
         UsageError, InputError: as of `make_report`.
@@ -297,7 +299,8 @@ def find(
     asked = (rules or frozenset(rule.number for rule in load_rules()[0])) - never_wrong()
     sections = (aggregation_cache.FINDINGS,)
     scope = Scope(captures, selection, sections=sections, rules=asked or rules)
-    made = make_report(lake, work, engine, scope, has_memory=has_memory)
+    counted = captures_that_count(lake, captures, log)
+    made = make_report(lake, work, engine, scope, has_memory=has_memory, counted=counted)
     wrong = [one for one in made.judgement.findings if is_wrong(one)]
     return wrong, made.judgement.problems, made.report["sources"]
 
@@ -411,7 +414,7 @@ def write(
     scope = scope._replace(is_drawn=has_page and scope.is_whole)
     with workspace(output) as work:
         with open_lake(lake, manifests) as opened:
-            counted = captures_that_count(opened, scope.captures)
+            counted = captures_that_count(opened, scope.captures, progress.log)
             beside = [str(opened.shown), has_page, has_lists]
             reports = _kept_reports(opened, counted, work, scope, beside)
             kept = reports.find()
@@ -431,13 +434,13 @@ def write(
     return made.report
 
 
-def numbers(lake: Lake, work: Path, engine: EngineIn, scope: Scope) -> Row:
-    """The JSON of a report of an open lake, found or made.
+def numbers(lake: Lake, work: Path, engine: EngineIn, scope: Scope, log: Log = SILENT.log) -> Row:
+    """The JSON of a report of an open lake, found or made. log: as of `captures_that_count`.
 
     Raises:
         UsageError, InputError: as of `make_report`.
     """
-    counted = captures_that_count(lake, scope.captures)
+    counted = captures_that_count(lake, scope.captures, log)
     reports = _kept_reports(lake, counted, work, scope, ["numbers"])
     kept = reports.find()
     if kept is not None:

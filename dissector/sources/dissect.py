@@ -45,8 +45,23 @@ def dissect(
         InputError: no file of the chain could be read.
     """
     dissection = Dissection(options, keys=keys_of(options))
-    files: list[dict[str, Any]] = []
     exact = None if options.max_packets is None else _ExactDigest(digest or FileDigest())
+    try:
+        yield from _rows(dissection, chain, progress, digest, exact, cluster)
+    finally:
+        dissection.abandon()
+
+
+def _rows(
+    dissection: Dissection,
+    chain: Chain,
+    progress: Progress | None,
+    digest: Digest | None,
+    exact: "_ExactDigest | None",
+    cluster: str | None,
+) -> Iterator[TableBlock]:
+    """As of `dissect`. exact: takes the place of the digest."""
+    files: list[dict[str, Any]] = []
     with ChainReader(chain.files, digest if exact is None else None) as reader:
         for event in reader:
             if isinstance(event, FileStart):

@@ -82,19 +82,23 @@ def expand(inputs: Iterable[str]) -> tuple[list[Named], list[FileProblem]]:
             seen.add(identity)
             files.append(Named(path, is_in_folder))
 
+    def missed(error: OSError) -> None:
+        problems.append(unreadable(error.filename, error))
+
     def add_all(text: str) -> None:
         matches = [text] if text == STDIN else locations.matches(text)
         if not matches:
             problems.append(FileProblem(text, f"{text}: no file matches this pattern", True))
         for path in matches:
-            inside = None if path == STDIN else locations.files_in(path)
+            problems_before = len(problems)
+            inside = None if path == STDIN else locations.files_in(path, missed)
             if inside is None:
                 add(path, False)
                 continue
             before = len(files)
             for file in inside:
                 add(file, True)
-            if len(files) == before:
+            if len(files) == before and len(problems) == problems_before:
                 problems.append(
                     FileProblem(path, f"{path}: there is no file in it; name captures", True)
                 )

@@ -4,7 +4,7 @@ import glob
 import io
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import IO, Final, NamedTuple
 
@@ -122,8 +122,10 @@ def _fits(names: Sequence[str], parts: Sequence[str]) -> bool:
     return _fits(names, parts[1:]) or (is_shown and len(names) > 1 and _fits(names[1:], parts))
 
 
-def files_in(path: str) -> list[str] | None:
+def files_in(path: str, missed: Callable[[OSError], None] | None = None) -> list[str] | None:
     """Return the files below a folder by path, without hidden ones; None if it is no folder.
+
+    missed: gets the error of each folder that cannot be listed.
 
     Raises:
         OSError: the store that it names does not answer.
@@ -133,7 +135,7 @@ def files_in(path: str) -> list[str] | None:
     if not os.path.isdir(path):
         return None
     found = []
-    for here, folders, files in os.walk(path):
+    for here, folders, files in os.walk(path, onerror=missed):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         found += [os.path.join(here, name) for name in sorted(files) if not name.startswith(".")]
     return found

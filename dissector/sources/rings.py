@@ -156,7 +156,8 @@ def chains(inputs: Iterable[str], mode: ChainMode = "auto") -> RingPlan:
     looks: dict[str, Look] = {}
     for path, is_in_folder in named_files:
         if not is_file(path):
-            paths.append(path)  # a look would take bytes that do not come again
+            if not is_in_folder:  # a pipe in a folder may wait for its writer for ever
+                paths.append(path)  # a look would take bytes that do not come again
             continue
         seen = look(path)
         if seen.problem is None:

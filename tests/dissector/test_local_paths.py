@@ -1,12 +1,14 @@
 """Addresses are refused but for captures, and leave no folder of such a name."""
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from dissector.cli.main import run
 from dissector.errors import UsageError
-from dissector.local_paths import local
+from dissector.local_paths import local, typed
 
 ADDRESSES = (
     "s3a://bucket/lake", "s3://bucket", "S3A://b/l", "hdfs://host:8020/lake", "hdfs:///lake",
@@ -94,3 +96,12 @@ def test_a_lake_with_a_colon_in_its_name_is_one(
         assert run(["lake", "verify", name]) == 0
         assert run(["sql", "--lake", name, "select count(*) > 0 as any from frames;"]) == 0
     assert {path.name for path in tmp_path.iterdir()} == {"a:b", "hdfs:"}
+
+
+def test_names_are_typed_as_a_shell_reads_them():
+    assert [typed("a b.pcap"), typed("-a.pcap")] == ["'a b.pcap'", "-a.pcap"]
+    for name in ("a", "it's \\ \n\x1b", "l\udce9f", "\u200b'", "\x7f0"):
+        told = subprocess.run(
+            ["bash", "-c", f"printf %s {typed(name)}"], capture_output=True, check=True
+        )
+        assert told.stdout == os.fsencode(name) and typed(name).isprintable()

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
-from dissector.errors import InputError, UsageError
+from dissector.errors import InputError
 from spark_jobs.capture_stream import CaptureStream
 from spark_jobs.read_options import ReadOptions, inputs_of
 from tests.dissector.joining.cutting import SAMPLES
@@ -135,8 +135,6 @@ def test_what_cannot_be_read_is_told_or_left_out(tmp_path: Path) -> None:
         stream.partitions(start, end)
     with pytest.raises(InputError, match="there is no such file"):
         stream_of(tmp_path / "nowhere").initialOffset()
-    with pytest.raises(UsageError, match="no column color"):
-        CaptureStream(ReadOptions({}), [str(tmp_path)], ["color"]).initialOffset()
 
 
 def test_files_that_are_gone_are_forgotten_in_the_end(
@@ -172,3 +170,15 @@ def test_a_query_that_is_restarted_has_every_row_once(spark: Any, tmp_path: Path
     assert streamed == Counter(map(tuple, batch.load(f"{folder}/*").collect()))
     with pytest.raises(Exception, match="settled_seconds is an option of readStream alone"):
         batch.option("settled_seconds", "5").load(str(folder)).count()
+    # A wrong column or option is said, in the first run and in one that goes on.
+    for schema, options, place, what in (
+        ("frame_no string", {}, "at", "the column frame_no of frames is bigint, not string"),
+        ("color string", {}, "new", "the table frames has no column color"),
+        ("frame_no bigint", {"tabel": "frames"}, "new", "no option tabel; there are"),
+    ):
+        asked = spark.readStream.format("pulsar_pcap").schema(schema).options(**options)
+        written = asked.load(str(folder)).writeStream.format("parquet")
+        run = written.option("checkpointLocation", f"{tmp_path}/{place}").trigger(availableNow=True)
+        with pytest.raises(Exception, match=what) as told:
+            run.start(f"{tmp_path}/more").awaitTermination(120)
+        assert "Traceback" not in str(told.value)

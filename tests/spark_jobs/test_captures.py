@@ -87,6 +87,13 @@ def test_errors_are_one_line(spark: Any) -> None:
     with pytest.raises(Exception, match=r"broken.pcap: no such file|there is no such") as told:
         spark.read.format(FORMAT).load("broken.pcap").count()
     assert "Traceback" not in str(told.value)
+    for schema, what in (
+        ("command string, frame_no string", "column frame_no of frames is bigint, not string"),
+        ("color string", "the table frames has no column color"),
+    ):
+        with pytest.raises(Exception, match=what) as told:
+            spark.read.format(FORMAT).schema(schema).load(str(BATCHES)).count()
+        assert "Traceback" not in str(told.value)
 
 
 def test_tables_of_a_lake_are_a_stream_as_the_documentation_says(

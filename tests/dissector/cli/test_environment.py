@@ -1,8 +1,11 @@
 """How the command's process runs: what is set, and that a user's own choice stands."""
 
 import os
+import signal
 import subprocess
 import sys
+
+import pytest
 
 PROGRAM = (
     "import gc, os, dissector.cli.environment\n"
@@ -61,3 +64,27 @@ def test_who_is_told_to_leave_waits_for_threads_and_handlers_alone() -> None:
 
 def test_who_is_not_told_ends_as_others_do() -> None:
     assert ended() == (0, ["threads", "handlers", "taken apart"], "")
+
+
+INTERRUPTED = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+class Interrupting:
+    def find_spec(self, name, path, target=None):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+import dissector.cli.main
+sys.exit(signal.getsignal(signal.SIGINT) is not signal.default_int_handler)
+"""
+
+
+@pytest.mark.parametrize("module", ["click", "dissector.cli.options", "dissector.errors"])
+def test_an_interrupt_while_modules_are_imported_has_no_traceback(module: str) -> None:
+    """It is the system that ends the process; afterwards the command says that it was told."""
+    command = [sys.executable, "-c", INTERRUPTED]
+    done = subprocess.run([*command, module], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
+    assert subprocess.run([*command, "none"], check=False).returncode == 0

@@ -194,6 +194,14 @@ def test_a_bundle_of_a_lake_takes_packets_from_its_files(command, tmp_path: Path
     assert command(*asked, "--force").code == 0
     (tmp_path / "night.pcap").write_bytes(CORRUPT.read_bytes())
     assert command(*asked, "--force").code == 2
+    (second,) = command("land", UNLOAD, "--lake", lake).lines
+    several = command(*asked, "--force")
+    assert several.code == 1 and "2 captures" in several.err and "--capture" in several.err
+    asked = ("evidence", UNLOAD, *asked[1:], "--force")
+    assert command(*asked, "--capture", second).code == 0
+    assert command("verify", path).code == 0
+    unknown = command(*asked, "--capture", "c-x")
+    assert unknown.code == 1 and "no capture c-x in the lake" in unknown.err
 
 
 def test_wrong_usage_is_one_line_and_nothing_is_written(command, tmp_path: Path) -> None:
@@ -204,6 +212,8 @@ def test_wrong_usage_is_one_line_and_nothing_is_written(command, tmp_path: Path)
         ([UNLOAD, "--frames", "9-3"], "first frame"),
         ([UNLOAD, "--frames", "5000-6000"], "nothing was written"),
         ([UNLOAD, "-Y", "nonsense == 3"], "no column"),
+        ([UNLOAD, "--finding", "checksum_mismatch"], "what is found: dissector findings INPUT"),
+        ([UNLOAD, "--finding", "D06"], "what is found: dissector findings INPUT"),
         ([UNLOAD, CORRUPT, "--slowest", "500"], "2 captures"),
     ):
         result = command("evidence", *arguments, "-o", path)

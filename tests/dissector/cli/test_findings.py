@@ -1,6 +1,8 @@
 """findings and explain: shape of the JSON, text for people, empty and cut input."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -140,3 +142,27 @@ def test_only_the_rules_that_are_named_are_asked(command):
     done = command("findings", CAPTURE, "--code", "D06", "--code", "d15")
     assert "1 finding; 2 rules asked" in done.out and "\nD06  " in f"\n{done.out}"
     assert "no findings; 1 rule asked" in command("findings", CAPTURE, "--code", "D15").out
+
+
+def test_rules_of_users_count_files_of_two_captures_once(command, tmp_path):
+    rule = (Path(__file__).parents[3] / "docs" / "writing-a-rule.md").read_text()
+    rule = rule.partition("```text\n")[2].partition("```")[0].replace("value = 1.0", "value = 0.0")
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "lookups.sql").write_text(rule)
+    shutil.copy(CAPTURE, tmp_path / "same.pcap")
+    lake = tmp_path / "lake"
+    (first,) = command("land", CAPTURE, "--lake", lake).lines
+    asked = ("findings", "--lake", lake, "--rules", tmp_path / "rules", "--code", "X01", "--json")
+    alone = json.loads(command(*asked).out)["findings"]
+    (second,) = command("land", tmp_path / "same.pcap", "--lake", lake).lines
+    done = command(*asked)
+    assert alone and json.loads(done.out)["findings"] == alone
+    assert f"{second} is not counted: all its files are in {first}" in done.err
+
+
+def test_captures_beside_a_lake_are_refused_and_not_left_unread(command, tmp_path):
+    command("land", CAPTURE, "--lake", tmp_path / "lake")
+    for name in ("findings", "summary"):
+        done = command(name, "--lake", tmp_path / "lake", CAPTURE)
+        assert (done.code, done.out) == (1, "")
+        assert f"not both: {CAPTURE} and --lake" in done.err

@@ -1,5 +1,6 @@
 """Frames as lines: aligned, short enough, and with what is wrong in front of what is long."""
 
+import re
 from typing import Any
 
 import pytest
@@ -162,3 +163,11 @@ def test_colours_mark_what_is_wrong() -> None:
 
 def test_columns_exist() -> None:
     assert set(COLUMNS) <= {column.name for column in TABLES["frames"].columns}
+
+
+def test_a_command_that_is_cut_is_not_added_once_more() -> None:
+    values = frame(command="PARTITIONED_METADATA_RESPONSE")
+    (*_, plain), (*_, coloured) = (
+        FrameLines(Paint(choice), 40).lines(values) for choice in ("never", "always")
+    )
+    assert re.sub(r"\x1b\[\d*m", "", coloured) == plain and plain.endswith("…")

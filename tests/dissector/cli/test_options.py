@@ -155,3 +155,35 @@ def test_help_texts_start_with_a_verb_in_capitals_and_end_with_a_stop() -> None:
                 words = re.sub(r"  \[default: .*\]$", "", option.help)
                 assert words[0].isupper() and words.endswith("."), f"{name}: {option.help}"
                 assert len(words) <= 60, f"{name}: {option.help}"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("land", "{nacks}", "--lake", ""),
+        ("summary", "--lake", ""),
+        ("analyze", "{nacks}", "-o", ""),
+        ("tap", "--replay", "{nacks}", "--lake", ""),
+        ("findings", "{nacks}", "--rules", ""),
+        ("frames", "{nacks}", "-w", ""),
+    ],
+)
+def test_an_empty_name_is_not_the_current_folder(command, nacks, tmp_path, monkeypatch, arguments):
+    """A variable of the shell that is not set would land there."""
+    monkeypatch.chdir(tmp_path)
+    done = command(*(one.format(nacks=nacks) for one in arguments))
+    assert (done.code, done.out) == (1, "") and "the name is empty" in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_not_utf8_and_cannot_be_used_is_refused(command, nacks, tmp_path, monkeypatch):
+    """A lake there was written, and could not be read."""
+    monkeypatch.chdir(tmp_path)
+    for arguments in (
+        ("land", nacks, "--lake", "la\udce9ke"),
+        ("analyze", nacks, "-o", "la\udce9ke"),
+        ("sql", nacks, "select '\udce9'"),
+    ):
+        done = command(*arguments)
+        assert (done.code, done.out) == (1, "") and "is not UTF-8" in done.err, arguments
+    assert list(tmp_path.iterdir()) == []

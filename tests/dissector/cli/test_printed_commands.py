@@ -1,6 +1,7 @@
 """Commands that are printed run: each is typed as it stands where the captures and lakes are."""
 
 import html
+import os
 import re
 import shlex
 import shutil
@@ -131,3 +132,19 @@ def test_what_a_tap_says_of_a_finding_shows_it_while_the_tap_runs(
     (first, *_) = shown
     assert len(re.findall(rf"(?m)^{first.split()[-1]}  ", result)) == 1
     assert not (there / "lake/_findings").exists()
+
+
+@pytest.mark.parametrize(
+    "name", [b"latin \xe9.pcap", b"two\nlines' \x1b[31m\\.pcap", b"-it's.pcap"]
+)
+def test_commands_over_a_file_with_an_odd_name_run_in_a_shell(
+    process: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: bytes
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(SAMPLES / "java-j17_blocked_unacked.pcap", os.fsdecode(name))
+    asked = process("findings", os.fsdecode(b"./" + name))
+    (line,) = printed(asked.out)
+    assert line.isprintable()
+    here = f'dissector() {{ {shlex.quote(sys.executable)} -m dissector "$@"; }}; {line}'
+    shown = subprocess.run(["bash", "-c", here], capture_output=True, check=True)
+    assert shown.stdout.count(b"\n") > 4

@@ -1,14 +1,19 @@
 """Readings and output: all or nothing, standard input twice."""
 
 import io
+import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from dissector.cli.exits import EXIT_INPUT, EXIT_OK, EXIT_USAGE
 from dissector.cli.options import Common
 from dissector.cli.reading import LineOutput, Reading, rereadable
 from dissector.errors import InputError
+from tests.dissector.cli.conftest import Command
 
 
 def test_strict_output_waits_until_it_is_released(capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,6 +42,43 @@ def test_standard_input_can_be_read_twice(monkeypatch: pytest.MonkeyPatch) -> No
     assert not spooled.exists()
     with rereadable(["a"]) as inputs:
         assert inputs == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_over"),
+    [
+        (("frames", "-w", "{folder}/one.pcapng"), False),
+        (("anonymize", "-o", "{folder}/two.pcapng"), False),
+        (("evidence", "--frames", "5", "-o", "{folder}/three.zip"), False),
+        (("follow", "--connection", "0"), False),
+        (("frames", "--since", "-5s"), True),  # it says so, and reads nothing
+    ],
+)
+def test_a_pipe_with_a_name_is_read_like_standard_input(
+    process: Command, nacks: Path, tmp_path: Path, arguments: tuple[str, ...], is_over: bool
+) -> None:
+    """Opened for a second time it would wait for ever."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = None if is_over else subprocess.Popen(["cp", nacks, pipe])
+    if is_over:
+        descriptor = os.open(pipe, os.O_RDWR)  # else opening it would wait
+    done = process(arguments[0], pipe, *(one.format(folder=tmp_path) for one in arguments[1:]))
+    if writer is not None:
+        assert (done.code, writer.wait()) == (EXIT_OK, 0)
+    else:
+        os.close(descriptor)
+        assert done.code == EXIT_USAGE and "which a pipe does not tell" in done.err
+
+
+def test_a_pipe_in_a_folder_is_passed_over(process: Command, nacks: Path, tmp_path: Path) -> None:
+    """It may wait for its writer for ever."""
+    shutil.copy(nacks, tmp_path)
+    os.mkfifo(tmp_path / "pipe.pcap")
+    done = process("connections", tmp_path)
+    assert done.code == EXIT_OK and "in 1 file: 1 connection" in done.err
+    (tmp_path / nacks.name).unlink()
+    assert process("connections", tmp_path).code == EXIT_INPUT
 
 
 def test_inputs_that_cannot_be_read_are_told_or_refused(nacks: Path, tmp_path: Path) -> None:

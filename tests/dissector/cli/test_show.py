@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -12,11 +13,13 @@ import threading
 import time
 import zlib
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from dissector.cli.exits import EXIT_INPUT, EXIT_OK, EXIT_PARTIAL, EXIT_USAGE
+from dissector.cli import reading
+from dissector.cli.exits import EXIT_INPUT, EXIT_INTERRUPTED, EXIT_OK, EXIT_PARTIAL, EXIT_USAGE
 from dissector.cli.show import column_kinds, make_listing
 from dissector.errors import UsageError
 from dissector.schemas import OF_REPORTS, TABLES
@@ -69,6 +72,37 @@ def test_a_selection_keeps_what_fits(command: Command, nacks: Path) -> None:
     assert result.lines == ["SEND"] * 5
     nothing = command("frames", nacks, "-Y", "frame_no < 0")
     assert nothing.code == EXIT_USAGE and "no row of frames matches" in nothing.err
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("frames", "-Y", 'topic contains "nope" and frame_no > 3'),
+        ("frames", "-Y", "frame_no < 0"),
+        ("frames", "-Y", 'ts < "2020-01-01"'),
+        ("connections", "-Y", "vlan_ids contains 7"),
+        ("frames", "--topic", "nope"),
+        ("summary", "--client", "10.9.9.9"),
+        ("findings", "--subscription", "nope"),
+        ("sql", "select 1", "--since", "2030-01-01"),
+        ("evidence", "-o", "x.zip", "-Y", 'producer_name == "nope"'),
+        ("evidence", "-o", "x.zip", "--topic", "nope"),
+        ("evidence", "-o", "x.zip", "--connection", "99"),
+    ],
+)
+def test_where_nothing_matches_a_command_says_what_is_there(
+    command: Command,
+    nacks: Path,
+    asked: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = command(asked[0], nacks, *asked[1:])
+    assert result.code == EXIT_USAGE and result.out == ""
+    (hint,) = re.findall("; what is there: dissector sql INPUT '(.*)'\n", result.err)
+    shown = command("sql", nacks, hint)
+    assert shown.code == 0 and len(shown.lines) > 2
 
 
 @pytest.mark.parametrize(
@@ -348,3 +382,21 @@ def test_whoever_stops_reading_ends_a_command_that_waits_for_packets(nacks: Path
         assert process.stderr is not None
         said = process.stderr.read()  # until it ends; its input is still open
         assert process.wait(timeout=60) == -signal.SIGPIPE and said == b""
+
+
+def test_an_interrupt_writes_no_packets_of_a_part(
+    command: Command, nacks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = reading.Reading.blocks
+
+    def interrupted(self: reading.Reading, *given: object, **core: object) -> Iterator[object]:
+        for chain, block in whole(self, *given, **core):
+            yield chain, block
+            if block.table == "frames":
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(reading.Reading, "blocks", interrupted)
+    done = command("frames", nacks, "-w", tmp_path / "part.pcapng")
+    assert done.code == EXIT_INTERRUPTED and len(done.lines) > 1
+    assert "dissector: interrupted; what was closed by then: read 0 packets" in done.err
+    assert "internal error" not in done.err and list(tmp_path.iterdir()) == []

@@ -43,7 +43,7 @@ def test_a_capture_is_asked_without_a_lake(command, nacks):
 
 
 def test_a_capture_that_is_in_the_lake_twice_is_named(command, nacks, tmp_path):
-    """Reports count it once, and say so; sql has the rows of both."""
+    """Numbers and findings count it once, and say so; sql has the rows of both."""
     shutil.copy(nacks, tmp_path / "same.pcap")
     (first,) = command("land", nacks, "--lake", tmp_path / "lake").lines
     (second,) = command("land", tmp_path / "same.pcap", "--lake", tmp_path / "lake").lines
@@ -52,6 +52,16 @@ def test_a_capture_that_is_in_the_lake_twice_is_named(command, nacks, tmp_path):
     assert result.lines[-1].split() == [TOPIC, "40", "40"]
     assert f"rows of {second} are there twice: all its files are in {first}, too" in result.err
     assert "twice" not in command(*asked, "--capture", first).err
+    for counting in ("summary", "summary", "findings"):  # also where the report is kept
+        result = command(counting, "--lake", tmp_path / "lake")
+        assert f"{second} is not counted: all its files are in {first}" in result.err
+        result = command(counting, "--lake", tmp_path / "lake", "--capture", second)
+        assert "all its files" not in result.err
+        chosen = ("--capture", first, "--capture", second)
+        result = command(counting, "--lake", tmp_path / "lake", *chosen)
+        assert f"rows of {second} are there twice: all its files are in {first}, too" in result.err
+    compared = command("compare", tmp_path / "lake", tmp_path / "lake")
+    assert compared.err.count(f"{second} is not counted: all its files are in {first}") == 2
 
 
 def test_a_query_may_be_longer_than_a_path(command, nacks):
@@ -262,3 +272,21 @@ def test_files_of_a_lake_that_are_none_are_named_and_not_waited_for(
 )
 def test_columns_in_the_middle_are_left_out_where_there_is_no_room(widths, room, shown):
     assert columns_that_fit(widths, room) == shown
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "has_color"),
+    [
+        ((), {}, False),  # no terminal
+        (("--color", "always"), {}, True),
+        (("--color", "always"), {"NO_COLOR": "1"}, True),  # who asks for it gets it
+        (("--color", "never"), {}, False),
+    ],
+)
+def test_headings_are_coloured_as_all_output(
+    command, lake, monkeypatch, options, environment, has_color
+):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    result = command("sql", "--lake", lake, "select 1 as one", *options)
+    assert ("\x1b[" in result.out) == has_color and "one" in result.out

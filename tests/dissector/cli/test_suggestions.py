@@ -96,3 +96,41 @@ def test_values_are_those_that_the_columns_name() -> None:
 def test_columns_for_fields_of_wireshark_exist() -> None:
     known = {column.name for table in TABLES.values() for column in table.columns}
     assert {name for names in suggestions.WIRESHARK.values() for name in names} <= known
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (("land", "x.pcap", "-o", "lake"), "dissector land has no option -o: write --lake;"),
+        (("land", "x.pcap", "--output", "lake"), "has no option --output: write --lake;"),
+        (("analyze", "x.pcap", "--lake", "lake"), "has no option --lake: write -o;"),
+        (("tap", "-i", "lo", "-w", "x"), "write --record;"),
+        (("anonymize", "x.pcap", "-w", "y"), "write -o;"),
+        (("frames", "x.pcap", "-o", "y"), "write -w;"),
+        (("frames", "-r", "x.pcap"), "files to read stand without an option;"),
+        (("frames", "--lake", "lake"), "dissector sql --lake LAKE;"),
+        (("lake", "list", "--lake", "lake"), "dissector lake list has no option --lake: name the"),
+        (("frames", "x.pcap", "--json"), "write -T jsonl;"),
+        (("sql", "x.pcap", "--json"), "write --format jsonl;"),
+        (("findings", "x.pcap", "-T", "jsonl"), "write --json;"),
+        (("summary", "x.pcap", "-o", "y"), "> FILE keeps what is printed;"),
+        (("frames", "x.pcap", "--from", "-30m"), "write --since;"),
+        (("frames", "x.pcap", "--topics", "y"), "Did you mean one of: '--strict', '--topic'?"),
+    ],
+)
+def test_an_option_of_a_sibling_is_answered_with_the_own_one(command, arguments, hint):
+    done = command(*arguments)
+    assert done.code == 1 and hint in done.err and done.err.count("\n") == 1
+
+
+def test_options_that_are_suggested_exist(command):
+    """Each advice helps some command, and no command lacks an option that it is told to write."""
+    from dissector.cli.main import _MODULES, dissector
+
+    have = {}
+    for name in _MODULES:
+        one = dissector.get_command(None, name)
+        have[name] = {option for each in one.params for option in each.opts}
+    for missing, instead in suggestions.OPTIONS.items():
+        for option in (one.partition(" ")[0] for one in instead if one.startswith("-")):
+            assert any(option in own and missing not in own for own in have.values()), option

@@ -1,5 +1,6 @@
 """Captures in a lake: replaced by themselves, by their longer versions, or refused."""
 
+import errno
 import multiprocessing
 import os
 import resource
@@ -12,7 +13,7 @@ import pytest
 from dissector.blocks import TableBlock
 from dissector.errors import InputError, OutputError
 from dissector.lake import manifests
-from dissector.lake.install import STAGE_FOLDER
+from dissector.lake.install import STAGE_FOLDER, writing_to
 from dissector.lake.landing import INSTALLED, SHORTER, UNCHANGED, Landing
 from dissector.lake.manifest import MANIFEST_FOLDER, tap_capture_id
 from dissector.lake.reader import open_lake, verify
@@ -204,6 +205,12 @@ def test_a_folder_without_rights_is_an_output_error(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(OutputError, match="Permission denied"):
         Landing(tmp_path / "lake", "a")
+
+
+def test_what_to_do_is_said_by_the_reason(tmp_path: Path) -> None:
+    for number, words in ((errno.EROFS, "let this user write there"), (errno.ENOSPC, "make room")):
+        with pytest.raises(OutputError, match=words), writing_to(tmp_path):
+            raise OSError(number, os.strerror(number))
 
 
 def _land_with_little_room(lake: Path, answers: "multiprocessing.Queue[str]") -> None:

@@ -3,6 +3,8 @@
 import gzip
 import hashlib
 import lzma
+import threading
+from concurrent.futures import thread as pools
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from dissector.schemas import SCHEMA_VERSION
 from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import Chain, chains
+from tests.dissector.joining.cutting import SAMPLES
 from tests.plain import rows_of_block
 from tests.wire.captures import Record, pcap, pcapng
 from tests.wire.packets import ACK, SYN, ethernet, ipv4, segment, udp
@@ -206,3 +209,24 @@ def test_a_bomb_is_read_no_further_than_the_bound(
     assert file["file_bytes"] <= 3 * READ_BUFFER_BYTES
     codes = [row["code"] for row in found[0]["notices"]]
     assert {"corrupt_record", "packetless_limit"} <= set(codes)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit])
+def test_a_run_that_is_stopped_leaves_no_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    """One that pools do not know, as an interrupt came while it started, ends like the others."""
+    monkeypatch.setattr(pools, "_threads_queues", {})
+    path = SAMPLES / "java-j12_nack.pcap"
+    before = {*threading.enumerate()}
+    blocks = dissect(chain_of(path), Options())
+    for block in blocks:
+        if block.table == "frames":
+            break
+    started = {*threading.enumerate()} - before
+    assert len(started) > 1
+    with pytest.raises(error) as stopped:  # it refers to all objects of the run
+        blocks.throw(error)
+    for thread in started:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in started) and stopped

@@ -1,5 +1,6 @@
 """Files, folders, patterns to a list of files."""
 
+import errno
 import os
 
 import pytest
@@ -76,3 +77,23 @@ def test_folders_without_captures_say_what_they_are(tmp_path):
         in no_capture_in(str(lake.parent / "x"), "a" * 2000).text
     )
     assert "its only file is no capture" in no_capture_in(str(lake.parent / "x"), "a").text
+
+
+def test_a_folder_that_cannot_be_listed_is_a_problem(tree, monkeypatch):
+    """Its captures would be missing without a word."""
+    closed = str(tree / "sub")
+    listing = os.scandir
+
+    def scandir(path):
+        if os.fspath(path) == closed:
+            raise PermissionError(errno.EACCES, "Permission denied", closed)
+        return listing(path)
+
+    whole, _ = expand([str(tree)])
+    monkeypatch.setattr(os, "scandir", scandir)
+    files, problems = expand([str(tree)])
+    assert files == [one for one in whole if not one.path.startswith(closed)] != whole
+    sentence = f"{closed}: cannot be read (Permission denied); check its permissions"
+    assert [problem.text for problem in problems] == [sentence]
+    files, problems = expand([closed])
+    assert (files, [problem.text for problem in problems]) == ([], [sentence])
