@@ -24,7 +24,8 @@ from tests.split import facts, unlike
 from tests.wire.captures import ETHERNET
 from tests.wire.recut import headers, is_pcap, records, with_losses
 
-FOLDERS = ("pulsar", "pulsar-apache", "cursus", "threads")
+# Two Pulsar samples may share names and ledger ids: then they are one cluster's.
+FOLDERS = ("pulsar", "pulsar-apache", "threads")
 _NANOSECONDS = b"\x4d\x3c\xb2\xa1"
 
 
@@ -82,17 +83,13 @@ def merged(one: list[Record], other: list[Record]) -> list[Record]:
 
 
 def found(capture: Path) -> Counter[tuple[str, str, str]]:
-    """Findings but for those over totals, without numbers of frames and what D30 says of others."""
+    """Findings without frame numbers; not those over totals, nor D30, which compares clients."""
     with redirect_stdout(io.StringIO()) as said:
         assert run(["findings", "-q", "--json", str(capture)]) == 0
     return Counter(
-        (
-            one["id"],
-            one["severity"],
-            re.sub(r"frame \d+|\d+ other clients? \S+ this", "", one["text"]),
-        )
+        (one["id"], one["severity"], re.sub(r"frame \d+", "", one["text"]))
         for one in json.loads(said.getvalue())["findings"]
-        if not one["id"].startswith("V")
+        if not one["id"].startswith(("V", "D30"))
     )
 
 
@@ -110,14 +107,15 @@ def pairs() -> Iterator[tuple[str, str, float]]:
         0,
     )
     if LOOKS_AT_ALL:
-        names = [
-            f"{folder}/{path.name}"
-            for folder in FOLDERS
-            for path in sorted((CAPTURES / folder).glob("*.pcap*"))
-        ]
+        pulsar, cursus = (
+            [f"{folder}/{path.name}" for folder in folders
+             for path in sorted((CAPTURES / folder).glob("*.pcap*"))]
+            for folders in (FOLDERS, ("cursus",))
+        )  # fmt: skip
         drawn = random.Random(0)
-        for number in range(80):
-            one, other = drawn.sample(names, 2)
+        for number in range(60):
+            pair = drawn.choice(pulsar), drawn.choice(cursus)
+            one, other = pair if drawn.random() < 0.5 else pair[::-1]
             yield one, other, 0.1 * (number % 2)
 
 
@@ -137,8 +135,9 @@ def test_traffic_is_told_as_it_is_alone(
     apart, beside = ([facts(tmp_path / name, tmp_path / f"closed-{name}") for name in names]
                      for names in (("first", "second"), ("both",)))  # fmt: skip
     whole = {table: apart[0][table] + apart[1][table] for table in apart[0]}
-    assert sum(each.total() for each in whole.values()) > 20
-    assert not unlike(whole, beside[0])
+    assert sum(each.total() for each in whole.values()) > 10
+    # A hole is given up as time goes on, which the other capture's packets tell, too.
+    assert {*unlike(whole, beside[0])} <= ({"exchanges: tainted"} if losses else set())
     for name, each in rows.items():
         (tmp_path / f"{name}.pcap").write_bytes(write(each))
     alone = found(tmp_path / "first.pcap") + found(tmp_path / "second.pcap")
