@@ -61,6 +61,7 @@ KNOWN = {
     ("pulsar/fake-f03_senderror_persist.pcap", 0.1, 1): _ORDER,
     ("pulsar/fake-f12_slow_receipts.pcap", 0.1, 0): _ORDER,
     ("pulsar-apache/cpp-s07_shared_rq10.pcap", 0.1, 0): _ORDER,
+    ("pulsar-apache/cpp-s08_nack-proxy-any.pcap", 0.02, 0): _PROXY,
     ("pulsar-apache/java-j74_corrupt.pcap", 0.02, 0): _ORDER,
     ("pulsar-apache/java-j74_corrupt.pcap", 0.1, 1): _ORDER,
     ("pulsar-apache/java-j80_geo-link.pcap", 0.1, 1): "a sequence id is shared behind a hole",
