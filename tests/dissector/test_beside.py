@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import redirect_stdout
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -21,18 +20,12 @@ from tests.choosing import LOOKS_AT_ALL
 from tests.dissector.joining.cutting import land
 from tests.dissector.observed import CAPTURES
 from tests.split import facts, unlike
-from tests.wire.captures import ETHERNET
+from tests.wire.captures import ETHERNET, Record, pcap
 from tests.wire.recut import headers, is_pcap, records, with_losses
 
 # Two Pulsar samples may share names and ledger ids: then they are one cluster's.
 FOLDERS = ("pulsar", "pulsar-apache", "threads")
 _NANOSECONDS = b"\x4d\x3c\xb2\xa1"
-
-
-class Record(NamedTuple):
-    ts: int
-    data: bytes
-    wire: int
 
 
 def read(capture: bytes) -> list[Record]:
@@ -42,13 +35,6 @@ def read(capture: bytes) -> list[Record]:
         for head, data, wire in records(capture)
         for seconds, part in [struct.unpack("<II", head)]
     ]
-
-
-def write(rows: list[Record]) -> bytes:
-    return struct.pack("<4sHHiIII", _NANOSECONDS, 2, 4, 0, 0, 1 << 18, ETHERNET) + b"".join(
-        struct.pack("<IIII", *divmod(row.ts, 10**9), len(row.data), row.wire) + row.data
-        for row in rows
-    )
 
 
 def elsewhere(data: bytes) -> bytes:
@@ -72,13 +58,15 @@ def elsewhere(data: bytes) -> bytes:
 
 def at_the_time_of(one: list[Record], other: list[Record]) -> list[Record]:
     """The other capture as if it had begun with the first one, between other hosts."""
-    later = one[0].ts + 12_345 - other[0].ts
-    return [Record(row.ts + later, elsewhere(row.data), row.wire) for row in other]
+    later = one[0].ts_ns + 12_345 - other[0].ts_ns
+    return [Record(row.ts_ns + later, elsewhere(row.data), row.wire_bytes) for row in other]
 
 
 def merged(one: list[Record], other: list[Record]) -> list[Record]:
     """Both by time; where times of a capture go back, its packets keep their order."""
-    ways = [zip(accumulate((row.ts for row in way), max), way, strict=True) for way in (one, other)]
+    ways = [
+        zip(accumulate((row.ts_ns for row in way), max), way, strict=True) for way in (one, other)
+    ]
     return [row for _, row in heapq.merge(*ways, key=lambda each: each[0])]
 
 
@@ -131,7 +119,7 @@ def test_traffic_is_told_as_it_is_alone(
     second = at_the_time_of(first, read(with_losses(captures[1], losses, other)))
     rows = {"first": first, "second": second, "both": merged(first, second)}
     for name, each in rows.items():
-        land(write(each), name, tmp_path / name, tmp_path)
+        land(pcap(each), name, tmp_path / name, tmp_path)
     apart, beside = ([facts(tmp_path / name, tmp_path / f"closed-{name}") for name in names]
                      for names in (("first", "second"), ("both",)))  # fmt: skip
     whole = {table: apart[0][table] + apart[1][table] for table in apart[0]}
@@ -139,6 +127,6 @@ def test_traffic_is_told_as_it_is_alone(
     # A hole is given up as time goes on, which the other capture's packets tell, too.
     assert {*unlike(whole, beside[0])} <= ({"exchanges: tainted"} if losses else set())
     for name, each in rows.items():
-        (tmp_path / f"{name}.pcap").write_bytes(write(each))
+        (tmp_path / f"{name}.pcap").write_bytes(pcap(each))
     alone = found(tmp_path / "first.pcap") + found(tmp_path / "second.pcap")
     assert alone == found(tmp_path / "both.pcap")

@@ -3,7 +3,6 @@
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,12 +11,13 @@ import pytest
 from dissector.cli.terminal import Paint
 from dissector.cli.text_report import text_report
 from dissector.report.page import page
-from tests.anycut import bytes_of, rows_of
+from tests.anycut import rows_of
 from tests.choosing import LOOKS_AT_ALL
 from tests.dissector.joining.cutting import land
 from tests.dissector.observed import CAPTURES, CASES, CURSUS_CASES, Tables, few_cases, name_of
+from tests.dissector.test_lost_packets import whole
 from tests.reports import reported
-from tests.wire.recut import cut_short, is_pcap
+from tests.wire.recut import cut_short
 
 LENGTHS: Final = (96, 120, 200, 400)
 SAMPLES: Final = (
@@ -157,15 +157,6 @@ KNOWN_RULES: Final[dict[str, set[str]]] = {
 }
 
 
-@cache
-def whole(name: str) -> tuple[bytes, Tables]:
-    """A sample, and its rows."""
-    data = bytes_of(CAPTURES / name)
-    if not is_pcap(data):
-        pytest.skip("the sample is no pcap")
-    return data, rows_of(data)
-
-
 def places(tables: Tables) -> dict[int, Place]:
     return {
         row["frame_no"]: (row["connection_id"], row["direction"], row["stream_offset"])
@@ -256,6 +247,27 @@ def test_what_is_told_is_what_the_whole_packets_tell(name: str, length: int) -> 
             is_less = row[f"decoded_bytes_{way}"] < true[f"decoded_bytes_{way}"]
             assert row[f"stream_bytes_{way}"] == true[f"stream_bytes_{way}"]
             assert missing > 0 or (missing == 0 and not is_less), "what is missing is counted"
+
+
+# What a frame has from others, which may be cut off.
+NAMES: Final = {
+    "topic", "subscription", "producer_name", "consumer_name", "name_source", "incarnation",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_whole_frames_lose_nothing(name: str) -> None:
+    data, tables = whole(name)
+    place = places(tables)
+    true = {place[row["frame_no"]]: row for row in tables["frames"]}
+    for length in LENGTHS:
+        cut = rows_of(cut_short(data, length))
+        at = places(cut)
+        for row in cut["frames"]:
+            if row["status"] == "complete":
+                other = true[at[row["frame_no"]]]
+                lost = {key for key, value in row.items() if value is None is not other[key]}
+                assert lost <= NAMES
 
 
 def report_of(data: bytes, folder: Path) -> Row:
