@@ -54,7 +54,9 @@ def is_utf8(text: str) -> bool:
 
 
 def typed(name: str) -> str:
-    """A name as it is typed in a shell; what is not printable stands as its bytes."""
+    """The name of a file as an argument in a shell; what is not printable stands as its bytes."""
+    if name.startswith("-"):  # else it would be an option
+        name = f"./{name}"
     if name.isprintable():
         return shlex.quote(name)
     letters = (one if one.isprintable() and one not in "\\'" else _bytes_of(one) for one in name)

@@ -45,8 +45,8 @@ class FindingOptions(NamedTuple):
         """The command that shows findings with their frames, None without a lake or files."""
         if (lake := shown_lake(self.lake)) is not None:
             return f"dissector findings --lake {typed(lake)}"
-        names = (typed(f"./{n}" if n.startswith("-") else n) for n in self.replayed)
-        return f"dissector findings {' '.join(names)}" if self.replayed else None
+        names = " ".join(map(typed, self.replayed))
+        return f"dissector findings {names}" if names else None
 
     def line(self, one: "Finding", width: int | None) -> str:
         """An incident as one line: with the command that shows more, or cut to the width."""

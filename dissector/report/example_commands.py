@@ -127,4 +127,4 @@ class Commands:
             names = self._files.get(row["capture"], [])
         if not 0 < len(names) <= MAX_NAMED_INPUTS or any(name in _STDIN for name in names):
             return INPUT
-        return " ".join(typed(f"./{n}" if n.startswith("-") else n) for n in names)
+        return " ".join(map(typed, names))

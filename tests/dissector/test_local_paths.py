@@ -99,7 +99,7 @@ def test_a_lake_with_a_colon_in_its_name_is_one(
 
 
 def test_names_are_typed_as_a_shell_reads_them():
-    assert [typed("a b.pcap"), typed("-a.pcap")] == ["'a b.pcap'", "-a.pcap"]
+    assert [typed("a b.pcap"), typed("-a.pcap")] == ["'a b.pcap'", "./-a.pcap"]
     for name in ("a", "it's \\ \n\x1b", "l\udce9f", "\u200b'", "\x7f0"):
         told = subprocess.run(
             ["bash", "-c", f"printf %s {typed(name)}"], capture_output=True, check=True
