@@ -300,7 +300,7 @@ FROM events;
 -- outstanding_sends: how many sends of a producer wait at each of its sends; null if sends or answers
 -- may be hidden since all were answered.
 CREATE TEMP TABLE outstanding_sends AS
-WITH stretches AS (
+WITH ordered_sends AS (
   SELECT *, max(CASE WHEN is_last THEN n END) OVER (PARTITION BY c, a, x ORDER BY n, step DESC
     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS known_n
   FROM send_events
@@ -309,7 +309,7 @@ waiting AS (
   SELECT *, coalesce(sum(CASE WHEN ask > coalesce(known_n, -1) THEN step::DOUBLE END) OVER (
     PARTITION BY c, a, x, known_n ORDER BY n, step DESC
     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS outstanding
-  FROM stretches
+  FROM ordered_sends
 )
 SELECT w.c, w.n, CASE WHEN coalesce(h.before_spot <= coalesce(w.known_n, -1), true)
   THEN w.outstanding::BIGINT END AS outstanding

@@ -306,7 +306,7 @@ GROUP BY capture, connection_id, direction;
 -- skipped_at_borders: bytes that a capture skipped before its first frame of a direction that goes on
 -- from the previous capture. They are the rest of a frame, up to that frame's end (rests).
 CREATE VIEW whole.skipped_at_borders AS
-SELECT e.capture, e.connection_id, e.direction, e.event, e.stream_offset,
+SELECT e.capture, e.connection_id, e.direction, e.stream_offset,
   coalesce(e.bytes > r.bytes, false) AS is_hole
 FROM main.all_events AS e JOIN whole.parts AS p USING (capture, connection_id)
 LEFT JOIN whole.first_frames AS b USING (capture, connection_id, direction)
@@ -371,7 +371,7 @@ WITH event_positions AS (
   FROM main.all_events AS e JOIN whole.parts AS p USING (capture, connection_id)
   ANTI JOIN whole.skipped_at_borders AS s ON s.capture = e.capture
     AND s.connection_id = e.connection_id AND s.direction = e.direction
-    AND s.event = e.event AND s.stream_offset = e.stream_offset
+    AND s.stream_offset = e.stream_offset AND e.event = 'skipped'
   WHERE e.event IN ('gap', 'skipped')
 ),
 first_numbers AS (SELECT rank, chain, min(n) AS n FROM whole.orders GROUP BY rank, chain),

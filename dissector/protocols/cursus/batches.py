@@ -238,7 +238,7 @@ def _agreed(one: int, other: int) -> int:
 
 @inlined
 def _common_head(one: BatchHeader, other: BatchHeader) -> BatchHeader:
-    """The fields that two readings of a header have in common; the others are NULL."""
+    """The fields of a header that two layouts have in common; the others are NULL."""
     return BatchHeader(
         _agreed(one.records_at, other.records_at),
         one.topic_at,
