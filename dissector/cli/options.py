@@ -388,6 +388,8 @@ def json_option(text: str) -> Callable[[Any], Any]:
 def _as_text(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
     from dissector.sources.files import readable
 
+    if value is not None and not value.strip():
+        raise click.BadParameter("the name is empty")
     return None if value is None else readable(value)
 
 

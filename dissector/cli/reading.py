@@ -171,6 +171,7 @@ def rereadable(inputs: Sequence[str]) -> Iterator[list[str]]:
         yield list(inputs)
         return
     from dissector.report.workspace import temporary
+    from dissector.sources.files import COPIED
 
     with temporary() as folder:
         files = {name: folder / str(at) for at, name in enumerate(inputs) if _is_pipe(name)}
@@ -179,6 +180,7 @@ def rereadable(inputs: Sequence[str]) -> Iterator[list[str]]:
             files[name] = target / (STDIN_NAME if name == STDIN else os.path.basename(name))
             with files[name].open("wb") as file:
                 _copy(name, file)
+        COPIED.update((str(target), name) for name, target in files.items())
         yield [str(files.get(name, name)) for name in inputs]
 
 

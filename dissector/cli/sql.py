@@ -140,8 +140,9 @@ def _split(
         if len(inputs) > 1:
             raise UsageError("with --lake there is one argument, the query: put it in quotes")
         return (), inputs[0] if inputs else None
-    if inputs and _is_query(inputs[-1]):
-        return tuple(inputs[:-1]), inputs[-1]
+    for index in reversed(range(len(inputs))):  # some write the query first
+        if _is_query(inputs[index]):
+            return (*inputs[:index], *inputs[index + 1 :]), inputs[index]
     return tuple(inputs), None
 
 

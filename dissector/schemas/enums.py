@@ -202,10 +202,12 @@ NAME_OBSERVED: Final = _word(
 NAME_BACKFILLED: Final = _word(
     NAME_SOURCES,
     "backfilled",
-    "a producer of the same name and id, opened in the capture, gave the topic",
+    "a producer of that broker with the same name and id, opened in the capture, gave the topic",
 )
 NAME_LEDGER_JOIN: Final = _word(
-    NAME_SOURCES, "ledger_join", "its ledger gave the topic, which another row of the capture names"
+    NAME_SOURCES,
+    "ledger_join",
+    "its ledger gave the topic, which another row of the capture names for that broker",
 )
 NAME_UNKNOWN: Final = _word(NAME_SOURCES, "unknown", "nothing in the capture names it")
 

@@ -129,9 +129,14 @@ def file_name(path: str) -> str:
     return STDIN_NAME if path == STDIN else readable(PurePath(path).name)
 
 
+# The inputs of which files are copies, since they can be read only once, by file.
+COPIED: Final[dict[str, str]] = {}
+
+
 def shown(path: str) -> str:
-    """Return an input's name for messages."""
-    return STDIN_NAME if path == STDIN else readable(path)
+    """Return an input's name for messages; of a copy, what the user gave."""
+    given = COPIED.get(path, path)
+    return STDIN_NAME if given == STDIN else readable(given)
 
 
 def unreadable(path: str, error: OSError) -> FileProblem:

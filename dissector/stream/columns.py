@@ -33,6 +33,10 @@ STARTS_PACKET: Final = 2  # the first byte of this range is the first payload by
 ENDS_PACKET: Final = 4  # the last byte of this range is the last payload byte of its packet
 GOES_ON: Final = 8  # of a hole: more is missing, how much a later range of its direction says
 
+# Hashes of endpoints, keyed; they do not depend on how a capture is split over threads.
+ENDPOINT_BITS: Final = 31
+ENDPOINT_MASK: Final = (1 << ENDPOINT_BITS) - 1
+
 
 class RangeSource(enum.IntEnum):
     """Where the bytes of DATA lie."""
@@ -58,6 +62,7 @@ class RangeColumns(Bundle):
     cause: of a CLOSE.
     opener: the side whose SYN opened the connection, -1 if no SYN was seen.
     ports: of side 0 << 16 | of side 1.
+    endpoint_hashes: of the address and port of side 0 << ENDPOINT_BITS | of side 1.
     release_packet: number of the packet whose arrival let this range out (it, or a later one that
         filled or gave up a hole).
     """
@@ -75,4 +80,5 @@ class RangeColumns(Bundle):
     cause: Int64Array
     opener: Int64Array
     ports: Int64Array
+    endpoint_hashes: Int64Array
     release_packet: Int64Array

@@ -12,7 +12,7 @@ once per second and not once per packet; time-outs therefore count whole seconds
 from typing import Final, NamedTuple
 
 from dissector.blocks import Int64Array
-from dissector.codecs.keyed_hash import hash_of_five
+from dissector.codecs.keyed_hash import hash_of_five, hash_of_words
 from dissector.codecs.wrapping import product
 from dissector.jit import inlined, kernel
 from dissector.limits import LINGER_MS, MAX_PROBES, NULL, SYN_ONLY_TIMEOUT_MS
@@ -20,7 +20,7 @@ from dissector.notices import NOTICE_NUMBER
 from dissector.packet.columns import SegmentColumns
 from dissector.packet.tcp import address_sum
 from dissector.stream import records
-from dissector.stream.columns import ENDED_IDLE
+from dissector.stream.columns import ENDED_IDLE, ENDPOINT_BITS, ENDPOINT_MASK
 from dissector.stream.index import enter, find_row, leave
 from dissector.stream.output import note
 from dissector.stream.queue import queue_put, queue_remove
@@ -268,6 +268,15 @@ def _reserve(state: StreamState) -> None:
             evict(state, lru.first[records.LRU_OPEN])
 
 
+@inlined
+def _endpoint_hashes(secret: Int64Array, key: ConnectionKey) -> int:
+    """The hashes of both endpoints of a key, as in `Connections`."""
+    port, other_port = key.ports >> 16 & 0xFFFF, key.ports & 0xFFFF
+    lower = hash_of_words(secret, key.lower_high, key.lower_low, port, 0)
+    upper = hash_of_words(secret, key.upper_high, key.upper_low, other_port, 0)
+    return (lower & ENDPOINT_MASK) << ENDPOINT_BITS | upper & ENDPOINT_MASK
+
+
 @kernel
 def open_connection(state: StreamState, key: ConnectionKey, segment: Segment) -> int:
     """Allocate and index a new connection; returns its row. The caller ensures a free row.
@@ -287,6 +296,7 @@ def open_connection(state: StreamState, key: ConnectionKey, segment: Segment) ->
     connections.upper_high[row] = key.upper_high
     connections.upper_low[row] = key.upper_low
     connections.ports[row] = key.ports
+    connections.endpoint_hashes[row] = _endpoint_hashes(state.endpoint_secret, key)
     connections.key_hash[row] = key.hash
     connections.address_sum[row] = address_sum(
         key.lower_high, key.lower_low, key.upper_high, key.upper_low

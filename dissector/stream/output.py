@@ -5,6 +5,7 @@ from typing import NamedTuple
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.notice_rows import add_row
+from dissector.stream.columns import ENDPOINT_BITS, ENDPOINT_MASK
 from dissector.stream.state import StreamState
 
 
@@ -42,9 +43,12 @@ def put_range(state: StreamState, direction_index: int, fields: Range) -> None:
     ranges.cause[row] = fields.cause
     ranges.opener[row] = state.connections.opener[direction_index >> 1]
     ports = state.connections.ports[direction_index >> 1] & 0xFFFF_FFFF
+    hashes = state.connections.endpoint_hashes[direction_index >> 1]
     if state.connections.endpoint0_is_upper[direction_index >> 1]:
         ports = (ports & 0xFFFF) << 16 | ports >> 16
+        hashes = (hashes & ENDPOINT_MASK) << ENDPOINT_BITS | hashes >> ENDPOINT_BITS
     ranges.ports[row] = ports
+    ranges.endpoint_hashes[row] = hashes
     ranges.release_packet[row] = counters.packet[0]
 
 

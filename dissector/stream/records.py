@@ -18,6 +18,7 @@ class Connections(Records):
     lower_*, upper_*: the addresses, the lower endpoint first.
     ports: IP version << 32 | port of the lower endpoint << 16 | of the upper one.
     key_hash: of all these.
+    endpoint_hashes: of the lower endpoint's address and port << ENDPOINT_BITS | of the upper's.
     id_hash: of connection_id.
     address_sum: the addresses' part of every TCP checksum.
     endpoint0_is_upper: 1 if side 0 is the upper endpoint.
@@ -47,6 +48,7 @@ class Connections(Records):
     upper_high: Int64Array
     upper_low: Int64Array
     ports: Int64Array
+    endpoint_hashes: Int64Array
     endpoint0_is_upper: Int64Array
     is_slow: Int64Array
     connection_id: Int64Array

@@ -87,6 +87,7 @@ class StreamState(State):
     ranges, notices: output.
     retired: connections that are over, in order.
     secret: of hashes.
+    endpoint_secret: of the hashes of endpoints, which leave; it never changes.
     """
 
     connections: Connections
@@ -111,6 +112,7 @@ class StreamState(State):
     notices: Notices
     retired: Int64Array
     secret: Int64Array
+    endpoint_secret: Int64Array
 
 
 def new_state(options: StreamOptions) -> StreamState:
@@ -140,6 +142,7 @@ def new_state(options: StreamOptions) -> StreamState:
         notices=new_notices(block_rows),
         retired=np.empty(0, np.int64),
         secret=secret,
+        endpoint_secret=secret.copy(),
     )
     add_nodes(state, _FIRST_NODES)
     add_rows(state, _FIRST_ROWS)

@@ -12,6 +12,7 @@ from contextlib import redirect_stdout
 from itertools import accumulate
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from dissector.cli.main import run
@@ -23,7 +24,7 @@ from tests.split import facts, unlike
 from tests.wire.captures import ETHERNET, Record, pcap
 from tests.wire.recut import headers, is_pcap, records, with_losses
 
-# Two Pulsar samples may share names and ledger ids: then they are one cluster's.
+# Two clusters whose topics have the same names are told as one.
 FOLDERS = ("pulsar", "pulsar-apache", "threads")
 _NANOSECONDS = b"\x4d\x3c\xb2\xa1"
 
@@ -75,7 +76,7 @@ def found(capture: Path) -> Counter[tuple[str, str, str]]:
     with redirect_stdout(io.StringIO()) as said:
         assert run(["findings", "-q", "--json", str(capture)]) == 0
     return Counter(
-        (one["id"], one["severity"], re.sub(r"frame \d+", "", one["text"]))
+        (one["id"], one["severity"], re.sub(r"frame [\d,]+", "", one["text"]))
         for one in json.loads(said.getvalue())["findings"]
         if not one["id"].startswith(("V", "D30"))
     )
@@ -94,6 +95,8 @@ def pairs() -> Iterator[tuple[str, str, float]]:
         "pulsar-apache/java-j73_broker_restart-bem.pcap",
         0,
     )
+    # Two clusters, whose ledgers and producers have the same numbers and names.
+    yield "pulsar/cpp-s12_seek.pcap", "pulsar/ring.pcap2", 0
     if LOOKS_AT_ALL:
         pulsar, cursus = (
             [f"{folder}/{path.name}" for folder in folders
@@ -101,10 +104,16 @@ def pairs() -> Iterator[tuple[str, str, float]]:
             for folders in (FOLDERS, ("cursus",))
         )  # fmt: skip
         drawn = random.Random(0)
-        for number in range(60):
-            pair = drawn.choice(pulsar), drawn.choice(cursus)
+        for number in range(120):
+            pair = drawn.choice(pulsar), drawn.choice(cursus if number < 60 else pulsar)
             one, other = pair if drawn.random() < 0.5 else pair[::-1]
             yield one, other, 0.1 * (number % 2)
+
+
+def topics(lake: Path) -> set[str]:
+    """All topics of the frames of a lake."""
+    files = [pq.read_table(path, columns=["topic"]) for path in lake.rglob("frames/**/*.parquet")]
+    return {topic for rows in files for topic in rows["topic"].to_pylist() if topic is not None}
 
 
 @pytest.mark.parametrize(("one", "other", "losses"), [*pairs()])
@@ -120,6 +129,8 @@ def test_traffic_is_told_as_it_is_alone(
     rows = {"first": first, "second": second, "both": merged(first, second)}
     for name, each in rows.items():
         land(pcap(each), name, tmp_path / name, tmp_path)
+    if topics(tmp_path / "first") & topics(tmp_path / "second"):
+        pytest.skip("both samples have topics of one name")
     apart, beside = ([facts(tmp_path / name, tmp_path / f"closed-{name}") for name in names]
                      for names in (("first", "second"), ("both",)))  # fmt: skip
     whole = {table: apart[0][table] + apart[1][table] for table in apart[0]}

@@ -13,6 +13,7 @@ from dissector.protocols.framing.connection_table import find_connections
 from dissector.protocols.interface import FrameBlock, ProtocolSpec
 from dissector.stream.columns import (
     ENDED_CAPTURE_END,
+    ENDPOINT_BITS,
     ENDS_PACKET,
     STARTS_PACKET,
     RangeColumns,
@@ -55,6 +56,7 @@ class Ranges:
                 more.get("cause", 0),
                 self.opener.get(connection, -1),
                 0,
+                connection << ENDPOINT_BITS | connection + 1,
                 self.packet,
             )
         )

@@ -32,10 +32,14 @@ COMPLETE_GAP = 1  # a gap that may hide frames
 
 
 class Talk:
-    """A script. Request ids rise; methods return the values that further calls need."""
+    """A script. Request ids rise; methods return the values that further calls need.
+
+    brokers: by connection, 0 where it has none.
+    """
 
     def __init__(self) -> None:
         self.script: list[Row] = []
+        self.brokers: dict[int, int] = {}
         self._request_id = 0
 
     @property
@@ -53,6 +57,7 @@ class Talk:
 
     def _say(self, command: int, direction: int, connection: int, fields: Row) -> int:
         given = {"command": command, "direction": direction, "connection_id": connection}
+        given["broker"] = self.brokers.get(connection, 0)
         self.script.append(given | fields)
         return self.frame_no
 

@@ -103,13 +103,20 @@ grants AS (
   WHERE (p.capture, p.connection_id) IN (SELECT capture, connection_id FROM timed_deliveries)
   GROUP BY p.capture, p.connection_id, p.consumer_id, p.incarnation
 ),
-ordered_marks AS ( -- Times without permits and late deliveries, to be sorted together.
+ordered_marks AS ( -- Times without permits, or not known to have some, and late deliveries, to be sorted.
   SELECT
     s.capture, s.connection_id, s.consumer_id, s.incarnation, s.start_us AS at_us,
     s.start_us + s.lasted_us AS until_us, CAST(NULL AS BIGINT) AS frame_no
   FROM permit_spans AS s
   WHERE
     s.is_exhausted AND (s.capture, s.connection_id) IN (SELECT capture, connection_id FROM timed_deliveries)
+  UNION ALL
+  SELECT c.capture, c.connection_id, c.consumer_id, c.incarnation, p.at_us, p.until_us, NULL
+  FROM permit_changes AS p
+  JOIN permit_consumers AS c ON c.consumer_no = p.consumer_no
+  WHERE
+    p.kind <> 2 AND p.available_after IS NULL
+    AND (c.capture, c.connection_id) IN (SELECT capture, connection_id FROM timed_deliveries)
   UNION ALL
   SELECT capture, connection_id, consumer_id, incarnation, at_us, NULL, frame_no FROM timed_deliveries
 ),

@@ -6,7 +6,12 @@ from dissector.notice_rows import add_row
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import FrameColumns, FramingColumns
 from dissector.protocols.framing import state as framing_state
-from dissector.protocols.framing.row_output import SOURCE_ARENA, PassContext, direction_of
+from dissector.protocols.framing.row_output import (
+    SOURCE_ARENA,
+    PassContext,
+    broker_of,
+    direction_of,
+)
 from dissector.protocols.framing.state import FramingState, RoleSource, RoleState
 from dissector.tables import ABSENT, allocate_row, give_row
 
@@ -160,6 +165,7 @@ def release_frames(context: PassContext, filled: int, limit: int) -> int:
         out.source[filled] = SOURCE_ARENA
         out.release_packet[filled] = state.counters[framing_state.COUNTER_RELEASE_PACKET]
         out.direction[filled] = direction_of(state, connection_index, frames.endpoint_index[row])
+        out.broker[filled] = broker_of(state, connection_index)
         connections.first_waiting[connection_index] = frames.next[row]
         connections.waiting[connection_index] -= 1
         give_row(state.free_waiting, row)

@@ -13,7 +13,7 @@ from dissector.protocols.columns import COMPLETE, FrameColumns
 from dissector.protocols.framing import state as framing_state
 from dissector.protocols.framing.state import FramingState, RoleSource, RoleState, SplitStatus
 from dissector.protocols.interface import HEADER_WINDOW, Sources
-from dissector.stream.columns import RETRANSMITTED, RangeColumns
+from dissector.stream.columns import ENDPOINT_BITS, ENDPOINT_MASK, RETRANSMITTED, RangeColumns
 
 SOURCE_ARENA = 3
 HANDSHAKE_FRAMES = 8  # a broker announces its limits in one of its first frames
@@ -63,6 +63,14 @@ def direction_of(state: FramingState, connection_index: int, endpoint_index: int
     if state.connections.role[connection_index] != RoleState.DECIDED:
         return 2
     return 0 if state.connections.client_endpoint[connection_index] == endpoint_index else 1
+
+
+@inlined
+def broker_of(state: FramingState, connection_index: int) -> int:
+    """The hash of a connection's broker: the side that is no client, as far as is known."""
+    hashes = state.connections.endpoint_hashes[connection_index]
+    is_second = state.connections.client_endpoint[connection_index] == 0
+    return int((hashes if is_second else hashes >> ENDPOINT_BITS) & ENDPOINT_MASK)
 
 
 @inlined
@@ -116,6 +124,7 @@ def emit_event(
     out.connection_id[row] = ranges.connection[index]
     out.endpoint_index[row] = endpoint_index
     out.direction[row] = direction_of(state, connection_index, endpoint_index)
+    out.broker[row] = broker_of(state, connection_index)
     out.protocol[row] = state.connections.protocol[connection_index]
     out.command[row] = command
     out.first_ts_ns[row] = ranges.ts_ns[index]
@@ -150,6 +159,7 @@ def emit_frame(
     out.connection_id[row] = state.connections.connection_id[connection_index]
     out.endpoint_index[row] = endpoint_index
     out.direction[row] = direction_of(state, connection_index, endpoint_index)
+    out.broker[row] = broker_of(state, connection_index)
     out.protocol[row] = state.connections.protocol[connection_index]
     out.command[row] = NULL
     out.first_ts_ns[row] = directions.first_ts[direction_index]

@@ -413,6 +413,9 @@ def _connection_of(context: PassContext, index: int) -> int:
         connection_index = allocate_connection(
             state, connection, ranges.opener[index], ranges.ports[index], longest
         )
+        if connection_index != ABSENT:
+            hashes = ranges.endpoint_hashes[index]
+            state.connections.endpoint_hashes[connection_index] = hashes
     return connection_index
 
 

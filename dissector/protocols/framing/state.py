@@ -129,7 +129,7 @@ class ConnectionState(Bundle):
     waiting: number of frames that wait for the role, linked from row first_waiting to last_waiting
         of `WaitingFrames`.
     is_from_syn: its SYN or SYN-ACK was seen.
-    ports: of side 0 << 16 | of side 1.
+    ports, endpoint_hashes: see `RangeColumns`.
     """
 
     connection_id: Int64Array
@@ -142,6 +142,7 @@ class ConnectionState(Bundle):
     last_waiting: Int64Array
     is_from_syn: Int64Array
     ports: Int64Array
+    endpoint_hashes: Int64Array
 
 
 class WaitingFrames(FramingColumns, Records):

@@ -161,6 +161,7 @@ def test_help_texts_start_with_a_verb_in_capitals_and_end_with_a_stop() -> None:
     "arguments",
     [
         ("land", "{nacks}", "--lake", ""),
+        ("land", "{nacks}", "--lake", "lake", "--cluster", ""),
         ("summary", "--lake", ""),
         ("analyze", "{nacks}", "-o", ""),
         ("tap", "--replay", "{nacks}", "--lake", ""),

@@ -71,6 +71,18 @@ def test_a_pipe_with_a_name_is_read_like_standard_input(
         assert done.code == EXIT_USAGE and "which a pipe does not tell" in done.err
 
 
+def test_messages_about_a_pipe_name_it_as_it_was_given(process: Command, tmp_path: Path) -> None:
+    """What reads twice reads a copy."""
+    pipe, output = tmp_path / "pipe", tmp_path / "out.pcap"
+    os.mkfifo(pipe)
+    writer = subprocess.Popen(["cp", __file__, pipe])
+    done = process("frames", pipe, "-w", output)
+    assert (done.code, writer.wait()) == (EXIT_INPUT, 0)
+    assert done.err.startswith(f"dissector: {pipe}: not a capture, it begins with text")
+    done = process("frames", "-", "-w", output, stdin=b"no capture")
+    assert done.code == EXIT_INPUT and done.err.startswith("dissector: stdin: not a capture, ")
+
+
 def test_a_pipe_in_a_folder_is_passed_over(process: Command, nacks: Path, tmp_path: Path) -> None:
     """It may wait for its writer for ever."""
     shutil.copy(nacks, tmp_path)

@@ -64,6 +64,12 @@ def test_a_capture_that_is_in_the_lake_twice_is_named(command, nacks, tmp_path):
     assert compared.err.count(f"{second} is not counted: all its files are in {first}") == 2
 
 
+def test_the_query_may_come_first(command, nacks):
+    query = "select count(*) from frames"
+    first, last = command("sql", query, nacks), command("sql", nacks, query)
+    assert first.code == 0 and first.lines == last.lines
+
+
 def test_a_query_may_be_longer_than_a_path(command, nacks):
     long = f"select 1 as one{' ' * 5000}"
     assert command("sql", nacks, long, "--format", "csv").lines == ["one", "1"]

@@ -2,7 +2,7 @@
 
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
-from dissector.stream.columns import RangeColumns, RangeKind
+from dissector.stream.columns import ENDPOINT_BITS, ENDPOINT_MASK, RangeColumns, RangeKind
 from dissector.stream.output import Range, note, put_range
 from dissector.stream.state import StreamState, new_state
 from tests.wire.segments import SMALL
@@ -36,18 +36,23 @@ def test_a_range_is_a_row_of_its_connection_and_the_packet_at_hand() -> None:
         "cause": [0, 4],
         "opener": [0, 0],
         "ports": [0, 0],
+        "endpoint_hashes": [0, 0],
         "release_packet": [55, 55],
     }
 
 
-def test_a_range_says_the_ports_of_both_sides() -> None:
+def test_a_range_says_ports_and_hashes_of_both_sides() -> None:
     state = state_of_connection_7()
     state.connections.ports[0] = 4 << 32 | 6650 << 16 | 40000
-    for is_upper, ports in ((0, (6650, 40000)), (1, (40000, 6650))):
+    state.connections.endpoint_hashes[0] = ENDPOINT_MASK << ENDPOINT_BITS | 3
+    for is_upper, ports, hashes in (
+        (0, (6650, 40000), (ENDPOINT_MASK, 3)), (1, (40000, 6650), (3, ENDPOINT_MASK)),
+    ):  # fmt: skip
         state.connections.endpoint0_is_upper[0] = is_upper
         put_range(state, 1, Range(RangeKind.DATA, 0, 1, 0, 0, 51, 41, 0, 4))
         row = int(state.counters.ranges[0]) - 1
         assert divmod(int(state.ranges.ports[row]), 1 << 16) == ports
+        assert divmod(int(state.ranges.endpoint_hashes[row]), 1 << ENDPOINT_BITS) == hashes
 
 
 def test_a_notice_counts_bytes_only_where_it_has_a_place() -> None:

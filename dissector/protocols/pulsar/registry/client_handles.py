@@ -16,40 +16,43 @@ from dissector.protocols.pulsar.wire.commands import CONSUMER_SUBJECT, NO_SUBJEC
 
 
 @kernel
-def connection_row(state: RegistryState, connection_id: int) -> int:
-    """The row of a connection, added if it has none."""
-    row = tables.find(state.table, RegistryKey.CONNECTION, connection_id, 0, 0)
-    if row == tables.ABSENT:
-        row = tables.allocate_row(state.connection_pool)
-        tables.put(state.table, RegistryKey.CONNECTION, connection_id, 0, 0, row)
-        state.connections.connection_id[row] = connection_id
-        state.connections.is_whole[row] = 0
-        state.connections.hole_row[row] = -1
-    return int(row)
+def connection_row(state: RegistryState, frames: FrameColumns, row: int) -> int:
+    """The row of a frame's connection, added if it has none."""
+    connection_id = frames.connection_id[row]
+    connection = tables.find(state.table, RegistryKey.CONNECTION, connection_id, 0, 0)
+    if connection == tables.ABSENT:
+        connection = tables.allocate_row(state.connection_pool)
+        tables.put(state.table, RegistryKey.CONNECTION, connection_id, 0, 0, connection)
+        state.connections.connection_id[connection] = connection_id
+        state.connections.broker[connection] = frames.broker[row]
+        state.connections.is_whole[connection] = 0
+        state.connections.hole_row[connection] = -1
+    return int(connection)
 
 
 @inlined
-def handle_of(state: RegistryState, connection_id: int, kind: int, number: int) -> int:
-    """The row of a producer or consumer, added if it has none; ABSENT if there is no room."""
+def handle_of(state: RegistryState, frames: FrameColumns, row: int, kind: int, number: int) -> int:
+    """A producer or consumer of a frame's connection, its row, added if it has none; ABSENT if
+    there is no room."""
     client_handles = state.client_handles
+    connection_id = frames.connection_id[row]
     cache_slot = (int(connection_id) * 31 + int(number) * 2 + kind) & (registry_state.RECENT - 1)
-    row = state.recent[cache_slot]
+    client_handle = state.recent[cache_slot]
     if (
-        row != tables.ABSENT
-        and client_handles.id[row] == number
-        and client_handles.connection_id[row] == connection_id
-        and client_handles.kind[row] == kind
+        client_handle != tables.ABSENT
+        and client_handles.id[client_handle] == number
+        and client_handles.connection_id[client_handle] == connection_id
+        and client_handles.kind[client_handle] == kind
     ):
-        return int(row)
-    row = _find_or_add(state, connection_id, kind, number)
-    state.recent[cache_slot] = row
-    return row
+        return int(client_handle)
+    client_handle = _find_or_add(state, connection_row(state, frames, row), kind, number)
+    state.recent[cache_slot] = client_handle
+    return client_handle
 
 
 @kernel
-def _find_or_add(state: RegistryState, connection_id: int, kind: int, number: int) -> int:
-    """`handle_of` on a miss of the cache `recent`."""
-    connection = connection_row(state, connection_id)
+def _find_or_add(state: RegistryState, connection: int, kind: int, number: int) -> int:
+    """`handle_of` on a miss of the cache `recent`. connection: its row."""
     row = tables.find(state.table, kind, connection, number, 0)
     if row != tables.ABSENT:
         return int(row)
@@ -63,7 +66,7 @@ def _find_or_add(state: RegistryState, connection_id: int, kind: int, number: in
         row = tables.allocate_row(state.handle_pool)
     client_handles = state.client_handles
     clear_incarnation(state, row)
-    client_handles.connection_id[row] = connection_id
+    client_handles.connection_id[row] = state.connections.connection_id[connection]
     client_handles.kind[row] = kind
     client_handles.id[row] = number
     client_handles.connection[row] = connection
@@ -162,15 +165,13 @@ def _stop_waiting(state: RegistryState, client_handle: int) -> None:
     """Remove a producer from the chain of producers that wait for a topic by their name."""
     client_handles = state.client_handles
     if client_handles.is_waiting[client_handle] == 1:
-        name = client_handles.name[client_handle]
-        number = client_handles.id[client_handle]
         tables.chain_unlink(
             state.table,
             state.nameless_links,
             RegistryKey.NAMELESS,
-            name,
-            number,
-            0,
+            client_handles.name[client_handle],
+            client_handles.id[client_handle],
+            broker_of(state, client_handle),
             client_handle,
         )
         client_handles.is_waiting[client_handle] = 0
@@ -189,12 +190,19 @@ def learn_topic(state: RegistryState, client_handle: int, topic: int, source: in
     client_handles.name_source[client_handle] = source
 
 
+@inlined
+def broker_of(state: RegistryState, client_handle: int) -> int:
+    """The broker of a handle's connection: names and ledger ids are unique in a cluster only, and
+    a capture may have several."""
+    return int(state.connections.broker[state.client_handles.connection[client_handle]])
+
+
 @kernel
 def learn_name(state: RegistryState, client_handle: int, name: int) -> None:
     """Set the name of a producer, and infer an unknown topic from name and id.
 
     Clients number their producers over all connections, so name and id stay the same after a
-    reconnect on another connection.
+    reconnect on another connection to that broker.
     """
     client_handles = state.client_handles
     if name == NULL or (
@@ -203,9 +211,10 @@ def learn_name(state: RegistryState, client_handle: int, name: int) -> None:
         return
     _stop_waiting(state, client_handle)
     client_handles.name[client_handle] = name
-    number = client_handles.id[client_handle]
+    number, broker = client_handles.id[client_handle], broker_of(state, client_handle)
     topic = client_handles.topic[client_handle]
-    hint = tables.find(state.topics_of_names.table, RegistryKey.PRODUCER_NAME, name, number, 0)
+    names, producer = state.topics_of_names, RegistryKey.PRODUCER_NAME
+    hint = tables.find(names.table, producer, name, number, broker)
     if topic == NULL:
         if hint != tables.ABSENT and hint != registry_state.AMBIGUOUS:
             learn_topic(state, client_handle, hint, columns.NAME_BACKFILLED)
@@ -216,7 +225,7 @@ def learn_name(state: RegistryState, client_handle: int, name: int) -> None:
                 RegistryKey.NAMELESS,
                 name,
                 number,
-                0,
+                broker,
                 client_handle,
             )
             client_handles.is_waiting[client_handle] = 1
@@ -224,19 +233,12 @@ def learn_name(state: RegistryState, client_handle: int, name: int) -> None:
     if client_handles.name_source[client_handle] != columns.NAME_OBSERVED:
         return
     if hint == tables.ABSENT:
-        tables.remember(state.topics_of_names, RegistryKey.PRODUCER_NAME, name, number, 0, topic)
+        tables.remember(names, producer, name, number, broker, topic)
     elif hint != topic:
-        tables.remember(
-            state.topics_of_names,
-            RegistryKey.PRODUCER_NAME,
-            name,
-            number,
-            0,
-            registry_state.AMBIGUOUS,
-        )
+        tables.remember(names, producer, name, number, broker, registry_state.AMBIGUOUS)
         return
     for _ in range(len(client_handles.kind)):
-        waiting = tables.find(state.table, RegistryKey.NAMELESS, name, number, 0)
+        waiting = tables.find(state.table, RegistryKey.NAMELESS, name, number, broker)
         if waiting == tables.ABSENT:
             return
         learn_topic(state, waiting, topic, columns.NAME_BACKFILLED)
@@ -248,7 +250,7 @@ def learn_ledger(state: RegistryState, client_handle: int, ledger: int, entry: i
     """Store the topic of a ledger, or infer a handle's topic from it: a ledger has one topic.
 
     Non-persistent topics always answer 0:0; -1 is no ledger. A ledger seen with two topics (shadow
-    topics, two clusters in one capture) is AMBIGUOUS and no longer used.
+    topics) is AMBIGUOUS and no longer used.
     """
     client_handles = state.client_handles
     if ledger < 0 or (ledger == 0 and entry == 0):
@@ -256,23 +258,17 @@ def learn_ledger(state: RegistryState, client_handle: int, ledger: int, entry: i
     topic = client_handles.topic[client_handle]
     if topic != NULL and ledger == client_handles.last_ledger[client_handle]:
         return
-    hint = tables.find(state.topics_of_ledgers.table, RegistryKey.LEDGER, ledger, 0, 0)
+    ledgers, broker = state.topics_of_ledgers, broker_of(state, client_handle)
+    hint = tables.find(ledgers.table, RegistryKey.LEDGER, ledger, broker, 0)
     if topic == NULL:
         if hint != tables.ABSENT and hint != registry_state.AMBIGUOUS:
             learn_topic(state, client_handle, hint, columns.NAME_LEDGER_JOIN)
         return
     client_handles.last_ledger[client_handle] = ledger
     if hint == tables.ABSENT:
-        tables.remember(state.topics_of_ledgers, RegistryKey.LEDGER, ledger, 0, 0, topic)
+        tables.remember(ledgers, RegistryKey.LEDGER, ledger, broker, 0, topic)
     elif hint != topic and hint != registry_state.AMBIGUOUS:
-        tables.remember(
-            state.topics_of_ledgers,
-            RegistryKey.LEDGER,
-            ledger,
-            0,
-            0,
-            registry_state.AMBIGUOUS,
-        )
+        tables.remember(ledgers, RegistryKey.LEDGER, ledger, broker, 0, registry_state.AMBIGUOUS)
 
 
 @inlined

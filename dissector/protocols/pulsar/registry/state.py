@@ -47,7 +47,7 @@ class RegistryKey(enum.IntEnum):
     """Kinds of key, the first word in the table, beside PRODUCER_SUBJECT and CONSUMER_SUBJECT."""
 
     CONNECTION = 3
-    NAMELESS = 4  # producers whose topic is not known, by name and id
+    NAMELESS = 4  # producers whose topic is not known, by name, id and broker
     LEDGER = 5
     PRODUCER_NAME = 6
 
@@ -131,11 +131,13 @@ IDENTITY_COLUMNS: Final = 3  # connection_id, kind, id: the same in all incarnat
 class RegistryConnections(Bundle):
     """Connections with handles, int64[rows] each.
 
+    broker: see `FrameColumns`.
     is_whole: 1 while it was seen from its CONNECT on without a hole in the client's bytes.
     hole_row: ordinal of the last hole in the broker's bytes, -1 none.
     """
 
     connection_id: Int64Array
+    broker: Int64Array
     is_whole: Int64Array
     hole_row: Int64Array
 

@@ -72,7 +72,7 @@ def _handle_send(state: RegistryState, frames: FrameColumns, row: int, command: 
     if number == NULL or frames.status[row] == columns.MALFORMED:
         return
     client_handle = registry_client_handles.handle_of(
-        state, frames.connection_id[row], commands.PRODUCER_SUBJECT, number
+        state, frames, row, commands.PRODUCER_SUBJECT, number
     )
     if client_handle == tables.ABSENT:
         return
@@ -111,7 +111,7 @@ def _handle_message(state: RegistryState, frames: FrameColumns, row: int) -> Non
     if number == NULL or frames.status[row] == columns.MALFORMED:
         return
     client_handle = registry_client_handles.handle_of(
-        state, frames.connection_id[row], commands.CONSUMER_SUBJECT, number
+        state, frames, row, commands.CONSUMER_SUBJECT, number
     )
     if client_handle == tables.ABSENT:
         return
@@ -234,9 +234,7 @@ def _handle_opening(
     number = frames.producer_id[row] if command == commands.PRODUCER else frames.consumer_id[row]
     if number == NULL:
         return
-    client_handle = registry_client_handles.handle_of(
-        state, frames.connection_id[row], kind, number
-    )
+    client_handle = registry_client_handles.handle_of(state, frames, row, kind, number)
     if client_handle == tables.ABSENT:
         return
     client_handles = state.client_handles
@@ -298,9 +296,7 @@ def _handle_closing(state: RegistryState, frames: FrameColumns, row: int, out: H
     )
     if number == NULL:
         return
-    client_handle = registry_client_handles.handle_of(
-        state, frames.connection_id[row], kind, number
-    )
+    client_handle = registry_client_handles.handle_of(state, frames, row, kind, number)
     if client_handle == tables.ABSENT:
         return
     client_handles = state.client_handles
@@ -334,13 +330,11 @@ def _handle_other(
     number = frames.consumer_id[row]
     client_handle = tables.ABSENT
     if kind == commands.CONSUMER_SUBJECT and number != NULL:
-        client_handle = registry_client_handles.handle_of(
-            state, frames.connection_id[row], kind, number
-        )
+        client_handle = registry_client_handles.handle_of(state, frames, row, kind, number)
     if client_handle == tables.ABSENT:
         _copy_names(frames, row)
         if command == commands.CONNECT:
-            connection = registry_client_handles.connection_row(state, frames.connection_id[row])
+            connection = registry_client_handles.connection_row(state, frames, row)
             if state.handle_lists.first[connection] == tables.ABSENT:
                 state.connections.is_whole[connection] = 1
     else:
@@ -388,7 +382,7 @@ def _handle_reply(
     if request.command in (NULL, commands.ACK):
         _handle_other(state, frames, row, context)
         return
-    connection = registry_client_handles.connection_row(state, frames.connection_id[row])
+    connection = registry_client_handles.connection_row(state, frames, row)
     client_handle = tables.find(state.table, request.kind, connection, request.id, 0)
     if client_handle != tables.ABSENT:
         lifecycle = Lifecycle.NONE

@@ -23,7 +23,7 @@ def codes(framing):
 
 def test_the_opener_is_the_client_when_its_first_command_agrees():
     output, framing = framed(SPECS, Ranges().open().send(frame(TO_BROKER)).close())
-    assert output.values("direction") == [(0,)]
+    assert output.values("direction", "broker") == [(0, 1)]
     assert role_of(framing) == (0, RoleSource.BY_SYN)
     assert codes(framing) == []
 
@@ -31,7 +31,7 @@ def test_the_opener_is_the_client_when_its_first_command_agrees():
 def test_a_command_that_contradicts_the_syn_flips_the_role():
     script = Ranges().open().send(frame(EITHER)).send(frame(TO_CLIENT)).send(frame(TO_BROKER), 1)
     output, framing = framed(SPECS, script.close())
-    assert output.values("direction") == [(1,), (1,), (0,)]
+    assert output.values("direction", "broker") == [(1, 0), (1, 0), (0, 0)]
     assert role_of(framing) == (1, RoleSource.BY_COMMAND)
     assert codes(framing) == ["role_flipped"]
 
@@ -58,6 +58,7 @@ def test_frames_wait_for_the_command_that_decides_and_keep_their_order():
         (5, 1, 8),
         (6, 0, 8),
     ]
+    assert {*output.values("broker")} == {(1,)}
     assert [row["data"][6:7] for row in output.frames()] == [b"a", b"b", b"c", b"d", b"e", b"f"]
     assert role_of(framing) == (0, RoleSource.BY_COMMAND)
 

@@ -231,6 +231,40 @@ def test_a_ledger_of_two_topics_tells_nothing() -> None:
     assert (row["topic"], row["name_source"]) == (None, "unknown")
 
 
+@pytest.mark.parametrize(("brokers", "source"), [((7, 7), "ledger_join"), ((7, 8), "unknown")])
+def test_a_ledger_tells_nothing_of_another_cluster(brokers: tuple[int, int], source: str) -> None:
+    """Ledger ids are small numbers in each cluster."""
+    talk = Talk()
+    talk.brokers |= dict(enumerate(brokers))
+    talk.connect()
+    talk.produce()
+    talk.send(0)
+    talk.receipt(0, entry=5)
+    talk.message(5, consumer=1, connection=1)
+    (row,) = talk.rows()["consumers"]
+    assert row["name_source"] == source
+
+
+@pytest.mark.parametrize(("brokers", "source"), [((7, 7), "backfilled"), ((7, 8), "unknown")])
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_producer_name_tells_nothing_of_another_cluster(
+    brokers: tuple[int, int], source: str, is_late: bool
+) -> None:
+    """Clients of clusters with one name have producers with one name."""
+    talk = Talk()
+    talk.brokers |= dict(enumerate(brokers))
+    if is_late:
+        talk.connect(1)
+        talk.produce(2, 1, name="p")
+    talk.send(1, producer=2, producer_name="p")
+    if not is_late:
+        talk.connect(1)
+        talk.produce(2, 1, name="p")
+    rows = {row["connection_id"]: row for row in talk.rows()["producers"]}
+    assert rows[1]["name_source"] == "observed"
+    assert rows[0]["name_source"] == source
+
+
 def test_what_opening_commands_say_is_in_the_row() -> None:
     talk = Talk()
     talk.connect()
