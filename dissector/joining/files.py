@@ -35,11 +35,11 @@ _SQL_TYPES: Final = {
 
 
 class JoinSettings(NamedTuple):
-    """DuckDB's limits: memory (a size in its notation), threads, and a folder to spill to (None:
-    it does not spill)."""
+    """DuckDB's limits: memory (a size in its notation), threads (None: one per CPU), and a folder
+    to spill to (None: it does not spill)."""
 
     memory: str = "1GB"
-    threads: int = 1
+    threads: int | None = 1
     folder: Path | None = None
 
 
@@ -186,8 +186,8 @@ def files_of(lake: Lake, captures: frozenset[str]) -> CaptureFiles:
 def database(
     settings: JoinSettings, *, is_small: bool = False
 ) -> Iterator["duckdb.DuckDBPyConnection"]:
-    """Open a new database in memory. is_small: there are so few rows that optimizing a query costs
-    more than running it unoptimized.
+    """Open a new database in memory. is_small: there are so few rows that optimizing a query, and
+    starting threads, cost more than running it without.
 
     Raises:
         DependencyError: DuckDB is not installed.
@@ -198,11 +198,13 @@ def database(
         raise DependencyError("duckdb is missing: pip install duckdb") from error
     options: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": settings.memory,
-        "threads": settings.threads,
         "temp_directory": "" if settings.folder is None else str(settings.folder),
         "preserve_insertion_order": "false",
         "autoinstall_known_extensions": "false",
     }
+    threads = 1 if is_small else settings.threads
+    if threads is not None:
+        options["threads"] = threads
     with duckdb.connect(config=options) as connection:
         if is_small:
             connection.execute("PRAGMA disable_optimizer")

@@ -169,7 +169,7 @@ def join_captures(
         return None
     folder = work / "closed"
     folder.mkdir(exist_ok=True)
-    settings = JoinSettings(folder=work)
+    settings = JoinSettings(*engine.budget(len(parts)), work)
     tasks: list[Sequence[Sequence[Any]]] = []
     cut: list[tuple[IncrementCache, str, list[Increment]]] = []
     for part in parts:
