@@ -72,7 +72,7 @@ TABLE: Final = Table(
             "outstanding_before",
             "",
             "Sends of this producer still unanswered when this one was sent.",
-            "not a publish, or others or their answers may be in bytes that are missing",
+            "not a publish, or others or their answers may be in bytes that were not captured",
         ),
         number("ledger_id", "", "Ledger where the answer says it is stored.", "none, or -1"),
         number("entry_id", "", "Entry where the answer says it is stored.", "none, or -1"),

@@ -226,6 +226,7 @@ def test_outcomes_that_only_damage_explains(case):
     if case.is_one_way:
         answered = set(outcomes) - {"not_awaited"}
         assert answered == {"other_side_not_captured"}
+        assert {row["outstanding_before"] for row in case.tables["exchanges"]} == {None}
     if case.is_midstream:
         assert found <= {"orphan_response"} and outcomes["orphan_response"] <= 1
     for row in case.tables["exchanges"]:

@@ -365,7 +365,9 @@ SELECT e.* REPLACE (
     CASE WHEN e.outcome = 'ok' AND o.n < e.answer AND s.stored_n < e.answer THEN 'dup_or_dropped'
       ELSE e.outcome END AS outcome,
     coalesce(s.attempt, e.attempt) AS attempt,
-    CASE WHEN e.is_paired_anew AND NOT coalesce(x.is_before, false) THEN w.outstanding ELSE e.outstanding_before END AS outstanding_before)
+    CASE WHEN e.outcome <> 'other_side_not_captured'
+      THEN CASE WHEN e.is_paired_anew AND NOT coalesce(x.is_before, false) THEN w.outstanding
+        ELSE e.outstanding_before END END AS outstanding_before)
 FROM decided_exchanges AS e LEFT JOIN sent_batches AS s ON s.ask = e.ask
 LEFT JOIN stored_once AS o ON o.topic = e.topic LEFT JOIN outstanding_publishes AS w ON w.ask = e.ask
 LEFT JOIN frames_to_pair AS x ON x.n = e.ask;

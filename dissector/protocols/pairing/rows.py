@@ -154,6 +154,8 @@ def write(context: PassContext, row: int) -> None:
         since = pending.row[row]
         transmit = pending.request_last_ns[row] - pending.request_first_ns[row]
         out.ts[out_row] = pending.request_last_ns[row]
+        if pending.outcome[row] == enums.OTHER_SIDE_NOT_CAPTURED:
+            out.outstanding_before[out_row] = NULL  # nobody saw which were answered
     if last_hole > since:
         out.tainted[out_row] = 1
     frame_no = pending.request_frame_no[row]

@@ -143,8 +143,10 @@ def test_a_hole_before_a_send_cannot_hold_its_receipt() -> None:
 def test_where_the_broker_was_not_captured_nothing_is_said_of_answers() -> None:
     talk = Talk()
     talk.send(1)
+    talk.send(2)
     talk.hang_up()
-    assert outcomes(talk) == ["other_side_not_captured"]
+    said = [(row["outcome"], row["outstanding_before"]) for row in publishes(talk)]
+    assert said == [("other_side_not_captured", None)] * 2
 
 
 def test_an_answer_captured_before_its_request_pairs_without_a_latency() -> None:
