@@ -15,6 +15,8 @@ from tests.dissector.test_snap_length import JUDGED, SAMPLES, of_rules, report_o
 from tests.wire.recut import headers, records
 
 WAYS: Final = ("to_broker", "to_client")
+# Opens in order, which looked like a loop without their answers, and what rules speak of most.
+RULED: Final = ("pulsar-live/live-short_runs.pcap", *JUDGED)
 # Columns that tell of packets, or of frames as far as they were seen: their meaning says so.
 AS_SEEN: Final = {
     *(
@@ -94,10 +96,10 @@ def test_what_is_told_is_what_both_directions_tell(name: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", SAMPLES if LOOKS_AT_ALL else JUDGED)
+@pytest.mark.parametrize("name", SAMPLES if LOOKS_AT_ALL else RULED)
 def test_no_rule_finds_what_it_does_not_find_in_both(name: str, way: str, tmp_path: Path) -> None:
-    """But for the one that says that a direction is missing."""
+    """But for those that say that a direction is missing, and how much of the other was read."""
     data, tables = whole(name)
     true = of_rules(report_of(data, tmp_path / "whole"))
-    told = of_rules(report_of(one_way(data, tables, way), tmp_path / "half")) - {*true, "V06"}
+    told = of_rules(report_of(one_way(data, tables, way), tmp_path / "half")) - {*true, "V01", "V06"}
     assert not told
