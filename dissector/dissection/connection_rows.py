@@ -268,7 +268,10 @@ class ConnectionTable:
         """Columns of the start and end of connections, and of their protocols."""
         connections = rows.connections
         first = connections.closed_first
-        closer = np.where(first < 0, NULL, (first == roles.client).astype(np.int64))
+        # Of one direction alone nobody knows whether the other side had closed before.
+        one, other = (direction.packets > 0 for direction in rows.directions)
+        is_known = (first >= 0) & one & other
+        closer = np.where(is_known, (first == roles.client).astype(np.int64), NULL)
         is_cut = connections.closing == ENDED_CAPTURE_END
         return {
             "protocol": self._protocols(rows, roles),

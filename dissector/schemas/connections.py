@@ -142,7 +142,11 @@ TABLE: Final = Table(
         ),
         name("started", "syn, or midstream if its opening is not in the capture."),
         name("ended", f"{listed(ENDED)}."),
-        name("closed_first_by", "Who closed first: client or broker.", "nobody did"),
+        name(
+            "closed_first_by",
+            "Who closed first: client or broker.",
+            "nobody did, or only one direction was captured",
+        ),
         number("first_ts_ns", "ns since 1970", "Time of the first packet."),
         number("last_ts_ns", "ns since 1970", "Latest time of a packet."),
         number(

@@ -22,7 +22,7 @@ ENDED: Final = {
     "rst": "a side reset it",
     "reused": "its addresses and ports were used for another one",
     "idle": "silent for too long, or given up as there were too many",
-    "capture_end": "still open at the end of the capture",
+    "capture_end": "still open at the end of the capture, as far as its directions were captured",
 }
 
 # What became of the records of a TLS connection, and why.

@@ -86,6 +86,8 @@ frequent_opens AS ( -- The first open of a name per connection, if there are eno
     ANTI JOIN other_legs AS t ON t.capture = o.capture AND t.connection_id = o.connection_id
     JOIN connections AS l
       ON l.capture = o.capture AND l.connection_id = o.connection_id AND l.protocol = 'pulsar'
+      -- Without the answers nobody knows whether it was opened and closed in order.
+      AND l.packets_to_client > 0
   ) AS o
   WHERE o.opens >= $opens
 ),

@@ -1,0 +1,105 @@
+"""A capture of one direction: what is told is what both directions tell, or that it is unknown."""
+
+import ipaddress
+import struct
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.anycut import rows_of
+from tests.choosing import LOOKS_AT_ALL
+from tests.dissector.observed import Tables
+from tests.dissector.test_lost_packets import whole
+from tests.dissector.test_snap_length import JUDGED, SAMPLES, of_rules, report_of, told_otherwise
+from tests.wire.recut import headers, records
+
+WAYS: Final = ("to_broker", "to_client")
+# Opens in order, which looked like a loop without their answers, and what rules speak of most.
+RULED: Final = ("pulsar-live/live-short_runs.pcap", *JUDGED)
+# Columns that tell of packets, or of frames as far as they were seen: their meaning says so.
+AS_SEEN: Final = {
+    *(
+        f"connections.{name}{way}"
+        for name in ("payload_bytes_", "stream_bytes_", "last_seq_", "gaps_", "gap_bytes_",
+                     "snaplen_cut_bytes_", "zero_window_ns_")
+        for way in WAYS
+    ),
+    *(
+        f"connections.{name}"
+        for name in ("history", "first_ts_ns", "last_ts_ns", "started", "ended", "role_source",
+                     "protocol")
+    ),
+    "exchanges.outcome",  # checked below
+    "exchanges.tainted",
+}  # fmt: skip
+# A broker closes a producer or consumer, and the client opens the same id again: without the
+# broker's frames that is one incarnation, with the values of both.
+_REOPENED: Final = {
+    "producers.closed_frame_no", "producers.closed_by", "producers.epoch",
+    "consumers.closed_frame_no", "consumers.closed_by",
+}  # fmt: skip
+# Without requests no answer of Cursus has a meaning of its own: which is the first of a stream, and
+# whether a batch was asked for again or committed, is taken from what else is there.
+_UNASKED: Final = {
+    "exchanges", "exchanges.producer_name", "exchanges.sequence_id",
+    "exchanges.highest_sequence_id", "deliveries.outcome", "deliveries.redelivery_cause",
+    "deliveries.messages_acked", "deliveries.is_redelivered", "deliveries.previous_frame_no",
+}  # fmt: skip
+# A receipt of a copy names its place in the source cluster, which its send tells.
+_COPIES: Final = {"exchanges.sequence_id", "exchanges.highest_sequence_id"}
+KNOWN: Final = {("pulsar-apache/java-j80_geo-link.pcap", "to_client"): _COPIES}
+
+
+def one_way(capture: bytes, tables: Tables, way: str) -> bytes:
+    """A pcap file with the packets of one direction, as a mirror of half a port gives it."""
+    (link_type,) = struct.unpack_from("<I", capture, 20)
+    brokers = {
+        (ipaddress.ip_address(row["broker_ip"]).packed, row["broker_port"])
+        for row in tables["connections"]
+    }
+    packets = [capture[:24]]
+    for time, data, size in records(capture):
+        at = headers(data, link_type)
+        if at is not None:
+            first, length = (12, 4) if data[at.ip] >> 4 == 4 else (8, 16)
+            addresses = [data[at.ip + first + n * length :][:length] for n in (0, 1)]
+            ports = struct.unpack_from(">HH", data, at.tcp)
+            source, target = (end in brokers for end in zip(addresses, ports, strict=True))
+            if source != target and target != (way == "to_broker"):
+                continue
+        packets.append(time + struct.pack("<II", len(data), size) + data)
+    return b"".join(packets)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", SAMPLES)
+def test_what_is_told_is_what_both_directions_tell(name: str, way: str) -> None:
+    data, tables = whole(name)
+    half = rows_of(one_way(data, tables, way))
+    known = AS_SEEN | (_REOPENED if way == "to_broker" else set())
+    if name.startswith("cursus/") and way == "to_client":
+        known |= _UNASKED
+    known |= KNOWN.get((name, way), set())
+    found = [each for each in told_otherwise(tables, half) if each[0] not in known]
+    assert not found, found[:5]
+    seen = {row["direction"] for row in half["frames"]}
+    assert seen <= {way, "unknown"}
+    for row in half["exchanges"]:
+        assert row["latency_ns"] is None
+        assert row["outcome"] in ("other_side_not_captured", "not_awaited", "orphan_response")
+        assert row["outstanding_before"] is None or row["outcome"] == "not_awaited"
+    for row in half["connections"]:
+        assert row["closed_first_by"] is None
+    for row in half["deliveries"]:
+        assert row["ack_frame_no"] is None
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", SAMPLES if LOOKS_AT_ALL else RULED)
+def test_no_rule_finds_what_it_does_not_find_in_both(name: str, way: str, tmp_path: Path) -> None:
+    """But for those that say that a direction is missing, and how much of the other was read."""
+    data, tables = whole(name)
+    true = of_rules(report_of(data, tmp_path / "whole"))
+    told = of_rules(report_of(one_way(data, tables, way), tmp_path / "half")) - {*true, "V01", "V06"}
+    assert not told
