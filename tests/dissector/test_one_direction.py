@@ -101,5 +101,5 @@ def test_no_rule_finds_what_it_does_not_find_in_both(name: str, way: str, tmp_pa
     """But for those that say that a direction is missing, and how much of the other was read."""
     data, tables = whole(name)
     true = of_rules(report_of(data, tmp_path / "whole"))
-    told = of_rules(report_of(one_way(data, tables, way), tmp_path / "half")) - {*true, "V01", "V06"}
-    assert not told
+    told = of_rules(report_of(one_way(data, tables, way), tmp_path / "half"))
+    assert told <= {*true, "V01", "V06"}
