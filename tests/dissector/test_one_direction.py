@@ -1,7 +1,6 @@
 """A capture of one direction: what is told is what both directions tell, or that it is unknown."""
 
 import ipaddress
-import struct
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +11,7 @@ from tests.choosing import LOOKS_AT_ALL
 from tests.dissector.observed import Tables
 from tests.dissector.test_lost_packets import whole
 from tests.dissector.test_snap_length import JUDGED, SAMPLES, of_rules, report_of, told_otherwise
-from tests.wire.recut import headers, records
+from tests.wire.recut import End, filtered
 
 WAYS: Final = ("to_broker", "to_client")
 # Opens in order, which looked like a loop without their answers, and what rules speak of most.
@@ -53,23 +52,17 @@ KNOWN: Final = {("pulsar-apache/java-j80_geo-link.pcap", "to_client"): _COPIES}
 
 def one_way(capture: bytes, tables: Tables, way: str) -> bytes:
     """A pcap file with the packets of one direction, as a mirror of half a port gives it."""
-    (link_type,) = struct.unpack_from("<I", capture, 20)
     brokers = {
         (ipaddress.ip_address(row["broker_ip"]).packed, row["broker_port"])
         for row in tables["connections"]
     }
-    packets = [capture[:24]]
-    for time, data, size in records(capture):
-        at = headers(data, link_type)
-        if at is not None:
-            first, length = (12, 4) if data[at.ip] >> 4 == 4 else (8, 16)
-            addresses = [data[at.ip + first + n * length :][:length] for n in (0, 1)]
-            ports = struct.unpack_from(">HH", data, at.tcp)
-            source, target = (end in brokers for end in zip(addresses, ports, strict=True))
-            if source != target and target != (way == "to_broker"):
-                continue
-        packets.append(time + struct.pack("<II", len(data), size) + data)
-    return b"".join(packets)
+
+    def is_kept(source: End, target: End) -> bool:
+        if (source in brokers) == (target in brokers):
+            return True
+        return (target in brokers) == (way == "to_broker")
+
+    return filtered(capture, is_kept)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -189,3 +189,26 @@ def cut_short(capture: bytes, snap_length: int) -> bytes:
         time + struct.pack("<II", min(len(data), snap_length), size) + data[:snap_length]
         for time, data, size in records(capture)
     )
+
+
+# An address and a port.
+End = tuple[bytes, int]
+
+
+def filtered(capture: bytes, is_kept: Callable[[End, End], bool]) -> bytes:
+    """A pcap file without some of its TCP packets, as a filter of the tap leaves it.
+
+    is_kept: of a packet's source and target.
+    """
+    (link_type,) = struct.unpack_from("<I", capture, 20)
+    packets = [capture[:24]]
+    for time, data, size in records(capture):
+        at = headers(data, link_type)
+        if at is not None:
+            first, length = (12, 4) if data[at.ip] >> 4 == 4 else (8, 16)
+            addresses = (data[at.ip + first + n * length :][:length] for n in (0, 1))
+            source, target = zip(addresses, struct.unpack_from(">HH", data, at.tcp), strict=True)
+            if not is_kept(source, target):
+                continue
+        packets.append(time + struct.pack("<II", len(data), size) + data)
+    return b"".join(packets)
