@@ -6,7 +6,7 @@ name from the wire is drawn: roles of frames are words of rules, all else are nu
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Final, NamedTuple
 
 from markupsafe import Markup, escape
@@ -18,23 +18,24 @@ from dissector.report.timelines import Mark, Shown, Timeline
 
 class Series(NamedTuple):
     """The words and the colour of a series. label: in the picture, if it differs from `several`;
-    ink: a variable of the style sheet."""
+    ink: a variable of the style sheet; direction: of its frames, if they have one."""
 
     lane: int
     one: str
     several: str
     ink: str = "series-1"
     label: str = ""
+    direction: str = ""
 
 
 SERIES: Final = {
-    "send": Series(0, "send", "sends"),
-    "receipt": Series(1, "receipt", "receipts"),
+    "send": Series(0, "send", "sends", direction="to_broker"),
+    "receipt": Series(1, "receipt", "receipts", direction="to_client"),
     "refused send": Series(1, "refused send", "refused sends", "bad", "refused"),
-    "delivery": Series(2, "delivery", "deliveries"),
+    "delivery": Series(2, "delivery", "deliveries", direction="to_client"),
     "redelivery": Series(2, "redelivery", "redeliveries", "warn-mark"),
     "grant": Series(3, "grant of permits", "grants of permits"),
-    "ack": Series(4, "ack", "acks"),
+    "ack": Series(4, "ack", "acks", direction="to_broker"),
     "request": Series(5, "other request", "other requests"),
     "refused request": Series(5, "refused request", "refused requests", "bad", "refused"),
     "close": Series(6, "producer or consumer closed", "producers and consumers closed",
@@ -160,6 +161,11 @@ def told(timeline: Timeline) -> str:
     counts = _counts(timeline.marks)
     parts = [many(counts[name], each.one, each.several) for name, each in SERIES.items()
              if name in counts]  # fmt: skip
+    parts += [
+        f"{SERIES[name].several} not captured"
+        for name in _ALWAYS
+        if name not in counts and SERIES[name].direction in timeline.missing
+    ]
     shown = [f"{letter} {each.role} after {_offset(each.at_ns - timeline.first_ns)}"
              for letter, each in lettered(timeline)]  # fmt: skip
     begin, end = instant(timeline.first_ns), instant(timeline.last_ns)
@@ -171,10 +177,11 @@ def _offset(span_ns: int) -> str:
     return f"{sign}{duration_text(abs(span_ns) / NS_PER_MS)}"
 
 
-def _label(name: str, count: int) -> str:
+def _label(name: str, count: int, missing: Container[str]) -> str:
     each = SERIES[name]
     text = each.label or (each.one if count == 1 else each.several)
-    return f'<tspan fill="var(--{each.ink})">■</tspan> {text} {count_text(count)}'
+    number = "not captured" if count == 0 and each.direction in missing else count_text(count)
+    return f'<tspan fill="var(--{each.ink})">■</tspan> {text} {number}'
 
 
 def picture(timeline: Timeline, title: str) -> Markup:
@@ -202,7 +209,7 @@ def picture(timeline: Timeline, title: str) -> Markup:
             least = _LEAST_TALL if name == mine[0] else _LEAST_ODD
             marks += _bars(timeline, name, base, most, least)
         named = [name for name in mine if name in counts or name == mine[0]]
-        label = "  ".join(_label(name, counts.get(name, 0)) for name in named)
+        label = "  ".join(_label(name, counts.get(name, 0), timeline.missing) for name in named)
         words += f'<text x="0" y="{base - _TALLEST - 4}">{label}</text>'
     thin = 'fill="none" vector-effect="non-scaling-stroke"'
     name = f"timeline-{timeline.place}"

@@ -48,6 +48,11 @@ END
 GROUP BY w.place, m.series, floor_div(m.at_ns - w.first_ns, w.bin_ns)
 ORDER BY w.place, m.series, first_ns
 """
+DIRECTIONS: Final = ("to_broker", "to_client")
+_DIRECTIONS: Final = (
+    "SELECT capture, sum(packets_to_broker)::BIGINT AS to_broker, "
+    "sum(packets_to_client)::BIGINT AS to_client FROM connections GROUP BY capture"
+)
 SCHEMA: Final = pa.schema(
     {
         "finding": NUMBER, "id": TEXT, "capture": TEXT, "series": TEXT, "frames": NUMBER,
@@ -83,6 +88,7 @@ class Timeline(NamedTuple):
     first_ns, last_ns: the shown time.
     incident_ns: begin and end of the incident.
     shown: the finding's evidence, by time; some may lie outside the shown time.
+    missing: directions of which the capture has no packet.
     """
 
     place: int
@@ -91,6 +97,7 @@ class Timeline(NamedTuple):
     incident_ns: tuple[int, int]
     shown: tuple[Shown, ...]
     marks: tuple[Mark, ...]
+    missing: frozenset[str] = frozenset()
 
 
 def timelines(read: Inputs, findings: Sequence[Finding], work: Path) -> list[Timeline]:
@@ -115,10 +122,17 @@ def timelines(read: Inputs, findings: Sequence[Finding], work: Path) -> list[Tim
         marks: dict[int, list[Mark]] = {place: [] for place in drawn}
         for row in _marks(db, drawn, spans).to_pylist():
             marks[row.pop("place")].append(Mark(**row))
+        missing = {
+            row["capture"]: frozenset(way for way in DIRECTIONS if row[way] == 0)
+            for row in db.table(_DIRECTIONS).to_pylist()
+        }
     return [
-        Timeline(place, *spans[place], _incident(one, shown[place]), shown[place], (*marks[place],))
+        Timeline(
+            place, *spans[place], _incident(one, shown[place]), shown[place], (*marks[place],),
+            missing.get(one.capture, frozenset()),
+        )
         for place, one in drawn.items()
-    ]
+    ]  # fmt: skip
 
 
 def _evidence(db: DuckdbEngine, drawn: dict[int, Finding]) -> dict[int, tuple[Shown, ...]]:

@@ -1,11 +1,14 @@
 """A capture of one direction: what is told is what both directions tell, or that it is unknown."""
 
+import io
 import ipaddress
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from dissector.cli.main import run
 from tests.anycut import rows_of
 from tests.choosing import LOOKS_AT_ALL
 from tests.dissector.observed import Tables
@@ -96,3 +99,15 @@ def test_no_rule_finds_what_it_does_not_find_in_both(name: str, way: str, tmp_pa
     true = of_rules(report_of(data, tmp_path / "whole"))
     told = of_rules(report_of(one_way(data, tables, way), tmp_path / "half"))
     assert told <= {*true, "V01", "V06"}
+
+
+@pytest.mark.parametrize(("way", "hidden"), [("to_broker", "receipts"), ("to_client", "sends")])
+def test_the_picture_of_a_page_says_what_was_not_captured(
+    way: str, hidden: str, tmp_path: Path
+) -> None:
+    data, tables = whole("pulsar-apache/java-j24_unload.pcap")
+    (tmp_path / "half.pcap").write_bytes(one_way(data, tables, way))
+    with redirect_stdout(io.StringIO()):
+        assert run(["analyze", "-q", str(tmp_path / "half.pcap"), "-o", str(tmp_path / "out")]) == 0
+    text = (tmp_path / "out" / "report" / "report.html").read_text("utf-8")
+    assert f"{hidden} not captured" in text and f"{hidden} 0" not in text

@@ -99,6 +99,13 @@ def test_it_is_told_to_who_cannot_see_it() -> None:
     assert "receipts 0" in texts and "■ refused 1" in texts, "a legend, also of what did not come"
 
 
+def test_what_was_not_captured_is_not_nothing() -> None:
+    one = timeline(0, mark("receipt", 1, 7))._replace(missing=frozenset({"to_broker"}))
+    texts = "".join(parsed(one).itertext())
+    assert "receipts 7" in texts and "■ sends not captured" in texts and "sends 0" not in texts
+    assert "7 receipts, sends not captured" in told(one)
+
+
 def test_letters_that_are_close_stand_together() -> None:
     near = [Shown("r", n, n, BEGIN_NS + n * SECOND_NS // 100) for n in range(300, 303)]
     svg = str(picture(timeline(0, mark("send", 1))._replace(shown=(*near,)), "T"))
