@@ -32,7 +32,12 @@ TABLE: Final = Table(
         number(
             "latency_bucket", "", "Number of the histogram bucket of latency_ns.", "no latency_ns"
         ),
-        number("transmit_ns", "ns", "From the first to the last byte of the request.", _NO_REQUEST),
+        number(
+            "transmit_ns",
+            "ns",
+            "From the first to the last byte of the request.",
+            f"{_NO_REQUEST}, or the capture or the connection ended within it",
+        ),
         name(
             "outcome",
             f"{listed(OUTCOMES)}.",

@@ -432,8 +432,8 @@ SELECT t.connection_id,
   request_first_ns, request_last_ns, response_first_ns, response_last_ns, latency_ns,
   CASE WHEN latency_ns < 64 THEN latency_ns ELSE ((floor(log2(latency_ns))::BIGINT - 5) << 5)
       + (latency_ns >> (floor(log2(latency_ns))::BIGINT - 5)) END AS latency_bucket,
-  CASE WHEN request_last_ns >= request_first_ns THEN request_last_ns - request_first_ns
-    END AS transmit_ns,
+  CASE WHEN q_status <> 'cut_by_end' AND request_last_ns >= request_first_ns
+    THEN request_last_ns - request_first_ns END AS transmit_ns,
   CASE WHEN ask IS NULL THEN 'orphan_response'
     WHEN answer IS NOT NULL THEN CASE WHEN r_status <> 'complete' THEN 'response_cut'
       WHEN response_command IN ('SEND_ERROR', 'ERROR') OR error_code IS NOT NULL

@@ -37,6 +37,7 @@ class KnownColumns(Bundle):
     request_frame_no: Int64Array
     request_first_ns: Int64Array
     request_last_ns: Int64Array
+    transmit_ns: Int64Array
     request_bytes: Int64Array
     response_command: Int64Array
     response_frame_no: Int64Array
@@ -63,6 +64,5 @@ class ExchangeColumns(KnownColumns):
 
     connection_id: Int64Array
     latency_bucket: Int64Array
-    transmit_ns: Int64Array
     ts: Int64Array
     closing_row: Int64Array

@@ -2,7 +2,7 @@
 
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_CHAIN_STEPS, NULL
-from dissector.protocols.columns import CUT_BY_GAP, MALFORMED
+from dissector.protocols.columns import CUT_BY_END, CUT_BY_GAP, MALFORMED
 from dissector.protocols.pairing import rows, rules
 from dissector.protocols.pairing import state as pairing_state
 from dissector.protocols.pairing.columns import KNOWN_COLUMNS
@@ -69,6 +69,8 @@ def new_request(context: PassContext, row: int, group: int, queue: int) -> int:
     pending.request_frame_no[new] = frames.frame_no[row]
     pending.request_first_ns[new] = frames.first_ts_ns[row]
     pending.request_last_ns[new] = frames.last_ts_ns[row]
+    if frames.status[row] != CUT_BY_END:  # else nobody knows when its last byte came
+        pending.transmit_ns[new] = frames.last_ts_ns[row] - frames.first_ts_ns[row]
     pending.request_bytes[new] = frames.frame_bytes[row]
     if frames.retransmitted[row] == 1 or frames.status[row] == CUT_BY_GAP:
         pending.tainted[new] = 1

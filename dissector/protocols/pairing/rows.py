@@ -147,19 +147,17 @@ def write(context: PassContext, row: int) -> None:
     if queue == pairing_state.UNMATCHED:
         # The request was sent before the capture, or lies in a hole.
         since = -1
-        transmit = NULL
         out.ts[out_row] = pending.response_last_ns[row]
         out.outcome[out_row] = enums.ORPHAN_RESPONSE
     else:
         since = pending.row[row]
-        transmit = pending.request_last_ns[row] - pending.request_first_ns[row]
         out.ts[out_row] = pending.request_last_ns[row]
         if pending.outcome[row] == enums.OTHER_SIDE_NOT_CAPTURED:
             out.outstanding_before[out_row] = NULL  # nobody saw which were answered
     if last_hole > since:
         out.tainted[out_row] = 1
     frame_no = pending.request_frame_no[row]
-    out.transmit_ns[out_row] = _duration(context, transmit, connection_id, frame_no)
+    out.transmit_ns[out_row] = _duration(context, pending.transmit_ns[row], connection_id, frame_no)
     frame_no = pending.response_frame_no[row]
     latency = _duration(context, pending.latency_ns[row], connection_id, frame_no)
     out.latency_ns[out_row] = latency

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dissector.limits import MAX_ANSWERED_PER_PRODUCER
-from dissector.protocols.columns import TO_BROKER, TO_CLIENT
+from dissector.protocols.columns import COMPLETE, CUT_BY_END, TO_BROKER, TO_CLIENT
 from dissector.protocols.pairing.state import PairingBounds
 from dissector.protocols.pulsar.wire import commands
 from tests.wire.frames import STEP_NS
@@ -147,6 +147,14 @@ def test_where_the_broker_was_not_captured_nothing_is_said_of_answers() -> None:
     talk.hang_up()
     said = [(row["outcome"], row["outstanding_before"]) for row in publishes(talk)]
     assert said == [("other_side_not_captured", None)] * 2
+
+
+@pytest.mark.parametrize(("status", "is_known"), [(COMPLETE, True), (CUT_BY_END, False)])
+def test_a_send_that_the_end_cut_took_nobody_knows_how_long(status: int, is_known: bool) -> None:
+    talk = open_talk()
+    talk.send(1, status=status)
+    (row,) = publishes(talk)
+    assert (row["transmit_ns"] is not None) == is_known
 
 
 def test_an_answer_captured_before_its_request_pairs_without_a_latency() -> None:
