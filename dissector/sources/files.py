@@ -133,10 +133,14 @@ def file_name(path: str) -> str:
 COPIED: Final[dict[str, str]] = {}
 
 
+def given(path: str) -> str:
+    """Return what the user gave: of a copy, the input of which it is one."""
+    return COPIED.get(path, path)
+
+
 def shown(path: str) -> str:
-    """Return an input's name for messages; of a copy, what the user gave."""
-    given = COPIED.get(path, path)
-    return STDIN_NAME if given == STDIN else readable(given)
+    """Return an input's name for messages."""
+    return STDIN_NAME if given(path) == STDIN else readable(given(path))
 
 
 def unreadable(path: str, error: OSError) -> FileProblem:

@@ -24,7 +24,7 @@ from dissector.limits import REORDER_WINDOW_MS
 from dissector.sources import locations
 from dissector.sources.decompress import STDIN
 from dissector.sources.file_times import Look, last_ts_ns, longer_of, look
-from dissector.sources.files import COPIED, FileProblem, file_name, is_file, readable
+from dissector.sources.files import FileProblem, file_name, given, is_file, readable
 from dissector.sources.inputs import Named, expand, looks_like_a_capture, no_capture_in
 
 ChainMode = Literal["auto", "all", "none"]
@@ -62,8 +62,8 @@ class Chain(NamedTuple):
     @property
     def shown_names(self) -> tuple[str, ...]:
         """What its files are called in sentences."""
-        given = (COPIED.get(path, path) for path in self.files)
-        return tuple("standard input" if path == STDIN else readable(path) for path in given)
+        names = map(given, self.files)
+        return tuple("standard input" if name == STDIN else readable(name) for name in names)
 
     @property
     def stored_bytes(self) -> int:

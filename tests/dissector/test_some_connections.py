@@ -38,6 +38,8 @@ def test_what_is_told_is_what_all_connections_tell(name: str) -> None:
                 row.update(
                     {each: numbers.get(row[each], row[each]) for each in _IDS if each in row}
                 )
+        kept = sum(row["connection_id"] != left_out for row in tables["frames"])
+        assert len(part["frames"]) == kept, "nothing of the others is lost"
         found = [*told_otherwise(tables, part)]
         known = COMMITS if name.startswith("cursus/") else set()
         assert {column for column, *_ in found} <= known, found[:5]
