@@ -268,9 +268,11 @@ class ConnectionTable:
         """Columns of the start and end of connections, and of their protocols."""
         connections = rows.connections
         first = connections.closed_first
-        # Of one direction alone nobody knows whether the other side had closed before.
-        one, other = (direction.packets > 0 for direction in rows.directions)
-        is_known = (first >= 0) & one & other
+        # A side that sent nothing, in a connection from before the capture, may have closed before.
+        is_open = [(side.stream_bytes > 0) | (side.fin_seen > 0) for side in rows.directions]
+        is_seen = (connections.opener >= 0) & (rows.directions[0].packets > 0)
+        is_seen &= rows.directions[1].packets > 0
+        is_known = (first >= 0) & (is_seen | np.where(first == 0, is_open[1], is_open[0]))
         closer = np.where(is_known, (first == roles.client).astype(np.int64), NULL)
         is_cut = connections.closing == ENDED_CAPTURE_END
         return {

@@ -145,7 +145,7 @@ TABLE: Final = Table(
         name(
             "closed_first_by",
             "Who closed first: client or broker.",
-            "nobody did, or only one direction was captured",
+            "nobody did, or the other side may have closed before the capture, or was not captured",
         ),
         number("first_ts_ns", "ns since 1970", "Time of the first packet."),
         number("last_ts_ns", "ns since 1970", "Latest time of a packet."),

@@ -16,8 +16,10 @@ CREATE TABLE before_frames (n BIGINT, is_open BOOLEAN, attempt BIGINT, outstandi
 CREATE TABLE before_consumers (chain BIGINT, consumer_id BIGINT, x BIGINT, closed_n BIGINT,
   available BIGINT, unacked BIGINT, open_unread BIGINT, was_unread BOOLEAN, has_message BOOLEAN);
 
--- before_producers: producers that sent something. known_n: frame at which all sends were answered.
-CREATE TABLE before_producers (chain BIGINT, producer_id BIGINT, x BIGINT, known_n BIGINT);
+-- before_producers: producers that sent something. known_n: frame since which it is known which sends
+-- wait: all that have no answer if is_oldest, else none from before it.
+CREATE TABLE before_producers (chain BIGINT, producer_id BIGINT, x BIGINT, known_n BIGINT,
+  is_oldest BOOLEAN);
 
 -- before_spots: spots that may hide answers or acks.
 CREATE TABLE before_spots (hides VARCHAR, chain BIGINT, direction VARCHAR, spot DOUBLE);

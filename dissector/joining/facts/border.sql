@@ -107,11 +107,11 @@ LEFT JOIN before_consumers AS e ON e.chain = k.connection_id AND e.consumer_id =
   AND e.x = s.x;
 
 CREATE TEMP VIEW next_before_producers AS
-SELECT chain, producer_id, x, max(known_n) AS known_n FROM (
-  SELECT k.connection_id AS chain, f.producer_id, f.incarnation AS x, NULL AS known_n
+SELECT chain, producer_id, x, max(known_n) AS known_n, arg_max(is_oldest, known_n) AS is_oldest FROM (
+  SELECT k.connection_id AS chain, f.producer_id, f.incarnation AS x, NULL AS known_n, NULL AS is_oldest
   FROM numbered_frames AS f JOIN numbered_connections AS k USING (c) WHERE f.command = 'SEND'
-  UNION ALL SELECT k.connection_id, e.a, e.x, e.n FROM send_events AS e
-    JOIN numbered_connections AS k USING (c) WHERE e.is_last AND e.step <> 0
+  UNION ALL SELECT k.connection_id, e.a, e.x, e.n, e.is_oldest FROM send_events AS e
+    JOIN numbered_connections AS k USING (c) WHERE (e.is_oldest OR e.is_newest) AND e.step <> 0
   UNION ALL FROM before_producers
 ) GROUP BY ALL;
 

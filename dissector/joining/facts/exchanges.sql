@@ -270,50 +270,57 @@ FROM sends AS t LEFT JOIN sent_before AS b ON b.source = t.source AND b.sequence
   AND b.crc32c_stored IS NOT DISTINCT FROM t.crc32c_stored
 WHERE (t.source, t.sequence_id) IN (FROM repeated_keys);
 
--- send_events: sends (1), their answers (-1) and the openings of their producers (0). is_last: with the
--- answer to the newest send all are answered, as producers get their answers in order.
+-- send_events: sends (1), their answers (-1) and the openings of their producers (0). Producers get their
+-- answers in order. is_oldest: with the answer to the oldest send that waits, or when the producer is
+-- opened, it is known which sends wait. is_newest: with the answer to the newest send none of them does.
 CREATE TEMP TABLE send_events AS
-WITH events AS (
-  SELECT p.c, p.a, p.x, p.ask AS n, 1 AS step, p.ask, false AS is_ok FROM pairs AS p
-  WHERE p.asked = 'SEND' AND p.ask IS NOT NULL
+WITH ordered_sends AS (
+  SELECT *, CASE WHEN answer IS NOT NULL THEN greatest(ask, answer) END AS answered_n,
+    max(coalesce(answered_n, 9e18)) OVER (PARTITION BY c, a, x ORDER BY ask
+      ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS all_n
+  FROM pairs WHERE asked = 'SEND' AND ask IS NOT NULL
+),
+events AS (
+  SELECT c, a, x, ask AS n, 1 AS step, ask, false AS is_ok, false AS is_oldest FROM ordered_sends
   UNION ALL
-  SELECT p.c, p.a, p.x, greatest(p.ask, p.answer), -1, p.ask,
+  SELECT p.c, p.a, p.x, p.answered_n, -1, p.ask,
     p.ask < p.answer AND r.status = 'complete' AND r.command = 'SEND_RECEIPT'
       AND r.error_code IS NULL AND NOT (coalesce(r.ledger_id, -1) = -1 AND coalesce(r.entry_id, -1) = -1)
-      AND coalesce(h.broker_spot > p.answer, true)
-  FROM pairs AS p JOIN numbered_frames AS r ON r.c = p.c AND r.n = p.answer
+      AND coalesce(h.broker_spot > p.answer, true) AS is_answered,
+    is_answered AND p.answered_n = p.all_n
+  FROM ordered_sends AS p JOIN numbered_frames AS r ON r.c = p.c AND r.n = p.answer
   LEFT JOIN next_hidden_answers AS h ON h.c = p.c AND h.n = p.ask
-  WHERE p.asked = 'SEND' AND p.ask IS NOT NULL AND p.answer IS NOT NULL
   UNION ALL
-  SELECT k.c, p.producer_id, p.incarnation, p.ready_frame_no, 0, NULL, false
+  SELECT k.c, p.producer_id, p.incarnation, p.ready_frame_no, 0, NULL, false, true
   FROM producers AS p JOIN numbered_connections AS k USING (capture, connection_id)
   WHERE p.ready_frame_no IS NOT NULL
   UNION ALL
-  SELECT k.c, b.producer_id, b.x, b.known_n, 0, NULL, false
+  SELECT k.c, b.producer_id, b.x, b.known_n, 0, NULL, NOT b.is_oldest, b.is_oldest
   FROM before_producers AS b JOIN numbered_connections AS k ON k.connection_id = b.chain
   WHERE b.known_n IS NOT NULL
 )
-SELECT *, step = 0 OR (is_ok AND ask = max(ask) OVER (PARTITION BY c, a, x ORDER BY n, step DESC
-  ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)) AS is_last
+SELECT * EXCLUDE (is_ok), is_ok AND coalesce(ask = max(ask) OVER (PARTITION BY c, a, x
+  ORDER BY n, step DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW), true) AS is_newest
 FROM events;
 
--- outstanding_sends: how many sends of a producer wait at each of its sends; null if sends or answers
--- may be hidden since all were answered.
+-- outstanding_sends: how many sends of a producer wait at each of its sends; null if that was not known
+-- yet, or sends or answers may be hidden since.
 CREATE TEMP TABLE outstanding_sends AS
 WITH ordered_sends AS (
-  SELECT *, max(CASE WHEN is_last THEN n END) OVER (PARTITION BY c, a, x ORDER BY n, step DESC
-    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS known_n
-  FROM send_events
+  SELECT *, max(CASE WHEN is_newest OR is_oldest THEN 2 * n + is_oldest::BIGINT END) OVER so_far AS known,
+    known // 2 AS known_n, sum(CASE WHEN ask IS NOT NULL THEN step::DOUBLE END) OVER so_far AS waiting
+  FROM send_events WINDOW so_far AS (PARTITION BY c, a, x ORDER BY n, step DESC
+    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 ),
-waiting AS (
-  SELECT *, coalesce(sum(CASE WHEN ask > coalesce(known_n, -1) THEN step::DOUBLE END) OVER (
-    PARTITION BY c, a, x, known_n ORDER BY n, step DESC
-    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS outstanding
+newer_sends AS (
+  SELECT *, sum(CASE WHEN ask > known_n THEN step::DOUBLE END) OVER (
+    PARTITION BY c, a, x, known ORDER BY n, step DESC
+    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS newer
   FROM ordered_sends
 )
-SELECT w.c, w.n, CASE WHEN coalesce(h.before_spot <= coalesce(w.known_n, -1), true)
-  THEN w.outstanding::BIGINT END AS outstanding
-FROM waiting AS w LEFT JOIN next_hidden_answers AS h ON h.c = w.c AND h.n = w.n
+SELECT w.c, w.n, CASE WHEN coalesce(h.before_spot <= w.known_n, true) AND known_n IS NOT NULL
+  THEN coalesce(CASE WHEN known % 2 = 1 THEN waiting ELSE newer END, 0)::BIGINT END AS outstanding
+FROM newer_sends AS w LEFT JOIN next_hidden_answers AS h ON h.c = w.c AND h.n = w.n
 WHERE w.step = 1;
 
 -- reopened_producers: when producers were opened again, and whether the broker had closed them.

@@ -61,7 +61,7 @@ def _new_group(state: PairingState, connection: int, producer_id: int) -> int:
     groups.source[group] = tables.ABSENT
     groups.publishes[group] = 0
     groups.newest[group] = tables.ABSENT
-    groups.known_at[group] = 0
+    groups.known_at[group] = tables.ABSENT
     groups.gone[group] = 0
     tables.list_append(state.connection_lists, state.group_links, connection, group)
     return int(group)

@@ -59,10 +59,11 @@ def handle_send(context: PassContext, row: int, connection: int) -> None:
 
 @inlined
 def outstanding_of(state: PairingState, group: int) -> int:
-    """The sends of a producer that are unanswered; NULL if a hole may hide sends or answers."""
+    """The sends of a producer that are unanswered; NULL if some sends or answers may be missing."""
     one = 2 * state.groups.connection[group]
     last_hole = max(state.directions.hole_row[one], state.directions.hole_row[one + 1])
-    if last_hole > state.groups.known_at[group]:
+    known_at = state.groups.known_at[group]
+    if known_at == ABSENT or last_hole > known_at:
         return NULL
     return int(state.group_lists.length[group] - state.groups.gone[group])
 
@@ -180,13 +181,15 @@ def handle_send_answer(context: PassContext, row: int, connection: int) -> None:
         return
     pending.set_answered(context, row, send)
     outcome = rows.outcome_of(context, row)
-    is_last = state.pending.row[send] == groups.newest[group] and outcome == OK
-    is_last &= rows.last_hole_of_requests(state, send) < state.pending.row[send]
+    is_oldest = state.group_lists.first[group] == send
+    is_newest = state.pending.row[send] == groups.newest[group]
+    is_known = (is_oldest or is_newest) and outcome == OK
+    is_known &= rows.last_hole_of_requests(state, send) < state.pending.row[send]
     rows.take_answer(context, row, send, outcome)
     rows.write(context, send)
-    if is_last:
+    if is_known:
         groups.known_at[group] = state.counters[pairing_state.COUNT_ROW]
-        groups.gone[group] = state.group_lists.length[group]
+        groups.gone[group] = 0 if is_oldest else state.group_lists.length[group]
 
 
 @inlined

@@ -132,8 +132,9 @@ def _handle_lifecycle(context: PassContext, row: int, connection: int) -> None:
         return
     if lifecycle == Lifecycle.READY:
         group = connections.group_of(state, connection, number)
-        if groups.producer_id[group] != NULL and incarnation > groups.incarnation[group]:
-            sends.begin_incarnation(context, group, incarnation)
+        if groups.producer_id[group] != NULL and incarnation >= groups.incarnation[group]:
+            if incarnation > groups.incarnation[group]:
+                sends.begin_incarnation(context, group, incarnation)
             groups.known_at[group] = state.counters[pairing_state.COUNT_ROW]
         return
     group = connections.find_group(state, connection, number)

@@ -87,8 +87,6 @@ def _handle_send(state: RegistryState, frames: FrameColumns, row: int, command: 
     registry_client_handles.describe(state, frames, row, client_handle)
     if command != commands.SEND:
         _use_previous(state, frames, row, client_handle)
-    elif frames.producer_name[row] == NULL:
-        frames.producer_name[row] = frames.wire_producer_name[row]
 
 
 @inlined
