@@ -7,7 +7,7 @@ so that the order of both directions does not change.
 import random
 import struct
 from collections.abc import Callable, Collection, Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from tests.wire.captures import ETHERNET, LINUX_SLL, LINUX_SLL2, NULL, RAW
@@ -188,6 +188,14 @@ def cut_short(capture: bytes, snap_length: int) -> bytes:
     return head + b"".join(
         time + struct.pack("<II", min(len(data), snap_length), size) + data[:snap_length]
         for time, data, size in records(capture)
+    )
+
+
+def beginning_at(capture: bytes, left_out: int) -> bytes:
+    """A pcap file without its first packets."""
+    return capture[:24] + b"".join(
+        time + struct.pack("<II", len(data), size) + data
+        for time, data, size in islice(records(capture), left_out, None)
     )
 
 

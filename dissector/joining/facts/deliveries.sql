@@ -51,6 +51,7 @@ CREATE TEMP TABLE received AS
 WITH message_frames AS (
   SELECT f.c, f.n, f.consumer_id, f.incarnation AS x, s.g, s.t, f.ledger_id AS ledger,
     f.entry_id AS entry, f.last_packet, f.last_ts_ns, f.partition,
+    f.status IN ('complete', 'cut_by_snaplen') AS is_timed,
     f.message_count AS messages, CASE WHEN f.is_batch THEN f.message_count END AS batch_size,
       f.redelivery_count, f.deliver_at_ms, f.checksum, f.crc32c_stored,
     CASE WHEN f.checksum IS DISTINCT FROM 'mismatch' THEN f.crc32c_stored END AS crc,
@@ -683,9 +684,9 @@ SELECT k.connection_id, d.n AS frame_no, make_timestamptz(d.last_ts_ns // 1000) 
   y.previous_n AS previous_frame_no, coalesce(o.fate, o.outcome) AS outcome,
   CASE WHEN o.outcome IN ('acked', 'discarded') THEN o.end_n
     WHEN o.outcome IN ('ack_refused', 'ack_rolled_back') THEN o.refused_n END AS ack_frame_no,
-  CASE WHEN o.outcome = 'acked' AND o.fate IS NULL AND had_id AND a.first_ts_ns >= d.last_ts_ns
+  CASE WHEN o.outcome = 'acked' AND o.fate IS NULL AND had_id AND d.is_timed AND a.first_ts_ns >= d.last_ts_ns
     THEN a.first_ts_ns - d.last_ts_ns END AS ack_latency_ns,
-  CASE WHEN had_id AND d.last_ts_ns >= coalesce(p.sent_ns, v.sent_ns)
+  CASE WHEN had_id AND d.is_timed AND d.last_ts_ns >= coalesce(p.sent_ns, v.sent_ns)
     THEN d.last_ts_ns - coalesce(p.sent_ns, v.sent_ns) END AS publish_to_delivery_ns,
   d.deliver_at_ms, d.checksum, d.crc32c_stored,
   y.previous_connection_id, k.capture

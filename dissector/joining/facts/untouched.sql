@@ -93,7 +93,7 @@ GROUP BY ALL;
 CREATE TEMP TABLE remote_entry_deliveries AS
 WITH remote_deliveries AS (
   SELECT d.capture, d.connection_id, d.frame_no, d.ack_frame_no, d.outcome, p.chain, f.last_ts_ns,
-    s.sent_ns, s.stored_ns
+    f.status IN ('complete', 'cut_by_snaplen') AS is_timed, s.sent_ns, s.stored_ns
   FROM deliveries AS d JOIN placed AS p USING (capture, connection_id)
   JOIN merged AS m USING (capture, connection_id)
   JOIN remote_consumers AS x ON x.chain = p.chain AND x.topic = d.topic
@@ -127,7 +127,7 @@ other_ends AS (
     AND e.frame_no > d.frame_no
 )
 SELECT d.capture, d.connection_id, d.frame_no, d.chain,
-  CASE WHEN d.last_ts_ns >= d.sent_ns AND NOT coalesce(d.stored_ns > a.end_ns, false)
+  CASE WHEN d.is_timed AND d.last_ts_ns >= d.sent_ns AND NOT coalesce(d.stored_ns > a.end_ns, false)
     THEN d.last_ts_ns - d.sent_ns END AS since_ns, coalesce(e.is_late, false) AS is_late
 FROM remote_deliveries AS d LEFT JOIN ack_ends AS a USING (capture, frame_no)
 LEFT JOIN other_ends AS e USING (capture, frame_no);

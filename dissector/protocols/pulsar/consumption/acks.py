@@ -257,7 +257,7 @@ def _ack_delivery(
     elapsed = frames.first_ts_ns[row] - deliveries.last_ns[delivery]
     if elapsed < 0:
         note_frame(context.out.notices, _NEGATIVE_DURATION, context.frames, row, NULL, NULL)
-    elif cell != ABSENT:
+    elif cell != ABSENT and deliveries.is_timed[delivery] == 1:
         deliveries.ack_latency_ns[delivery] = elapsed
     if is_over:
         end_delivery(state, context, row, delivery, ACKED)

@@ -17,7 +17,7 @@ from dissector.codecs.integers import wrapped
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_BATCH_WORDS, NULL
 from dissector.notices import NOTICE_NUMBER
-from dissector.protocols.columns import CHECKSUM_MISMATCH, FrameColumns
+from dissector.protocols.columns import CHECKSUM_MISMATCH, COMPLETE, CUT_BY_SNAPLEN, FrameColumns
 from dissector.protocols.frame_notices import note_frame
 from dissector.protocols.pulsar.consumption import (
     bitsets,
@@ -165,7 +165,7 @@ def _publish_to_delivery(
     # The receipt of a SEND may be seen after its MESSAGE.
     if sent_ns == NULL and has_id(state, delivery):
         sent_ns = sent_at(state, delivery)
-    if sent_ns == NULL:
+    if sent_ns == NULL or deliveries.is_timed[delivery] == 0:
         return NULL
     elapsed = deliveries.last_ns[delivery] - sent_ns
     if elapsed < 0:
@@ -402,6 +402,8 @@ def _fill(
     deliveries.consumer[delivery] = consumer
     deliveries.frame_no[delivery] = frames.frame_no[row]
     deliveries.last_ns[delivery] = frames.last_ts_ns[row]
+    is_timed = frames.status[row] in (COMPLETE, CUT_BY_SNAPLEN)
+    deliveries.is_timed[delivery] = 1 if is_timed else 0
     deliveries.ledger[delivery] = frames.ledger_id[row]
     deliveries.entry[delivery] = frames.entry_id[row]
     deliveries.partition[delivery] = partition if partition >= 0 else NULL

@@ -222,6 +222,7 @@ class IdentityDomains(Bundle):
 class Deliveries(Records):
     """Open deliveries.
 
+    is_timed: 1 if the last byte of its frame came at last_ns.
     messages: of the whole entry.
     count: messages delivered.
     left: messages not acked; null if not read.
@@ -241,6 +242,7 @@ class Deliveries(Records):
     consumer: Int64Array
     frame_no: Int64Array
     last_ns: Int64Array
+    is_timed: Int64Array
     ledger: Int64Array
     entry: Int64Array
     partition: Int64Array
