@@ -66,6 +66,7 @@ class FramingColumns(Bundle):
     endpoint_index: Int64Array
     direction: Int64Array
     broker: Int64Array
+    is_two_way: Int64Array
     protocol: Int64Array
     command: Int64Array
     first_ts_ns: Int64Array
@@ -207,8 +208,9 @@ class FrameColumns(_ReadColumns, more=tuple(_others())):
     by column number. Every cell is null until it is set.
 
     Set by the framing: FramingColumns. endpoint_index is 0 or 1 as in the streams; direction
-    DIRECTION_NAMES; broker: a hash of its address and port; protocol: index in PROTOCOLS; command:
-    the protocol's own number (Pulsar: BaseCommand.type), a FrameEvent, or null if the type was not
+    DIRECTION_NAMES; broker: a hash of its address and port; is_two_way: 1 once packets of both
+    directions of the connection were captured, else 0; protocol: index in PROTOCOLS; command: the
+    protocol's own number (Pulsar: BaseCommand.type), a FrameEvent, or null if the type was not
     captured; status STATUS_NAMES; retransmitted 0 or 1; frame_no null on events. source 0: input
     buffer, 1: the stream's heap, 2: the packets' side buffer, 3: the framing's arena; data_offset:
     the frame's first byte there; data_bytes: its captured bytes from its start on (= frame_bytes if

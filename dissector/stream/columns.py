@@ -32,6 +32,7 @@ RETRANSMITTED: Final = 1  # some byte was sent again or came out of order (no ta
 STARTS_PACKET: Final = 2  # the first byte of this range is the first payload byte of its packet
 ENDS_PACKET: Final = 4  # the last byte of this range is the last payload byte of its packet
 GOES_ON: Final = 8  # of a hole: more is missing, how much a later range of its direction says
+TWO_WAY: Final = 16  # packets of both directions were captured by then
 
 # Hashes of endpoints, keyed; they do not depend on how a capture is split over threads.
 ENDPOINT_BITS: Final = 31

@@ -5,12 +5,12 @@ from typing import NamedTuple
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.notice_rows import add_row
-from dissector.stream.columns import ENDPOINT_BITS, ENDPOINT_MASK
+from dissector.stream.columns import ENDPOINT_BITS, ENDPOINT_MASK, TWO_WAY
 from dissector.stream.state import StreamState
 
 
 class Range(NamedTuple):
-    """A range to emit; fields as in RangeColumns."""
+    """A range to emit; fields as in RangeColumns, flags without TWO_WAY."""
 
     kind: int
     stream_offset: int
@@ -39,7 +39,9 @@ def put_range(state: StreamState, direction_index: int, fields: Range) -> None:
     ranges.offset[row] = fields.offset
     ranges.packet[row] = fields.packet
     ranges.ts_ns[row] = fields.ts_ns
-    ranges.flags[row] = fields.flags
+    packets = state.directions.packets
+    is_two_way = packets[direction_index] > 0 and packets[direction_index ^ 1] > 0
+    ranges.flags[row] = fields.flags | (TWO_WAY if is_two_way else 0)
     ranges.cause[row] = fields.cause
     ranges.opener[row] = state.connections.opener[direction_index >> 1]
     ports = state.connections.ports[direction_index >> 1] & 0xFFFF_FFFF

@@ -41,13 +41,9 @@ _REOPENED: Final = {
     "producers.closed_frame_no", "producers.closed_by", "producers.epoch",
     "consumers.closed_frame_no", "consumers.closed_by",
 }  # fmt: skip
-# Without requests no answer of Cursus has a meaning of its own: which is the first of a stream, and
-# whether a batch was asked for again or committed, is taken from what else is there.
-_UNASKED: Final = {
-    "exchanges", "exchanges.producer_name", "exchanges.sequence_id",
-    "exchanges.highest_sequence_id", "deliveries.outcome", "deliveries.redelivery_cause",
-    "deliveries.messages_acked", "deliveries.is_redelivered", "deliveries.previous_frame_no",
-}  # fmt: skip
+# An answer of Cursus without its request names its own producer and number; of two frames that
+# answer one request each is a row.
+_UNASKED: Final = {"exchanges", "exchanges.producer_name", "exchanges.sequence_id"}
 # A receipt of a copy names its place in the source cluster, which its send tells.
 _COPIES: Final = {"exchanges.sequence_id", "exchanges.highest_sequence_id"}
 KNOWN: Final = {("pulsar-apache/java-j80_geo-link.pcap", "to_client"): _COPIES}

@@ -36,6 +36,7 @@ LEFT JOIN frame_order AS q ON q.rank = p.rank AND q.chain = p.chain AND q.frame_
 LEFT JOIN frame_order AS r ON r.rank = p.rank AND r.chain = p.chain AND r.frame_no = e.response_frame_no;
 
 -- connection_ends: one row per connection; over_n: the frame's order number behind which it ended.
+-- is_two_way: packets of both directions were captured. Behind a STREAM a client sends no frame.
 CREATE TABLE connection_ends AS
 WITH packets AS (
   SELECT p.chain, p.rank,
@@ -54,7 +55,7 @@ ends AS (
 )
 SELECT p.chain, m.ended <> 'capture_end' AS is_over, e.n AS over_n,
   m.frames_to_client > 0 OR m.stream_bytes_to_client > 0 OR m.fin_packet_to_client IS NOT NULL
-    AS sees_client
+    AS sees_client, m.packets_to_broker > 0 AND m.packets_to_client > 0 AS is_two_way
 FROM merged AS m JOIN connection_parts AS p ON p.capture = m.capture AND p.connection_id = m.connection_id
 LEFT JOIN ends AS e ON e.chain = p.chain;
 

@@ -37,7 +37,8 @@ WHERE e.is_commit AND s.subscription IS NOT NULL
 );
 
 -- batch_deliveries: batches sent to clients, with the group of the request. A stream without a captured
--- request belongs to the topic's only group, if that was named before or commits later.
+-- request belongs to the topic's only group, if that was named before or commits later. is_asked: its
+-- group had been named, or something of the client was captured.
 CREATE TABLE batch_deliveries AS
 WITH named AS (
   SELECT o.n, p.chain, p.rank, p.capture, p.connection_id, d.frame_no, d.ts, d.topic, d.partition,
@@ -60,8 +61,9 @@ last_commits AS (
   SELECT subscription, topic, partition, max(n) AS n FROM commits GROUP BY ALL
 )
 SELECT m.* REPLACE (coalesce(m.subscription, CASE WHEN m.is_push
-    AND (g.n < m.n OR c.n > m.n) THEN g.subscription END) AS subscription)
-FROM named AS m LEFT JOIN only_groups AS g ON g.topic = m.topic
+    AND (g.n < m.n OR c.n > m.n) THEN g.subscription END) AS subscription),
+  k.is_two_way, k.is_two_way OR m.subscription IS NOT NULL OR coalesce(g.n < m.n, false) AS is_asked
+FROM named AS m JOIN connection_ends AS k ON k.chain = m.chain LEFT JOIN only_groups AS g ON g.topic = m.topic
 LEFT JOIN last_commits AS c ON c.topic = g.topic AND c.subscription = g.subscription
   AND c.partition IS NOT DISTINCT FROM m.partition;
 
@@ -95,10 +97,11 @@ WITH overlap_pairs AS (
   SELECT d.n AS before_n, a.n AS redelivery_n, a.is_late
   FROM awaiting_commit AS a JOIN awaiting_commit AS d ON d.read_position = a.read_position AND d.n < a.n
     AND d.entry_id <= a.last AND d.last >= a.entry_id
-  WHERE a.entry_id <= a.top AND a.read_position NOT IN (FROM crowded_positions)
+  WHERE a.is_asked AND a.entry_id <= a.top AND a.read_position NOT IN (FROM crowded_positions)
   UNION ALL
   SELECT lag(n) OVER (PARTITION BY read_position, entry_id ORDER BY n), n, is_late
-  FROM awaiting_commit SEMI JOIN crowded_positions USING (read_position) QUALIFY entry_id <= top
+  FROM awaiting_commit SEMI JOIN crowded_positions USING (read_position)
+  QUALIFY is_asked AND entry_id <= top
 )
 SELECT n, min(redelivery_n) AS redelivery_n, bool_or(is_repeat) AS is_repeat FROM (
   SELECT before_n AS n, redelivery_n, false AS is_repeat FROM overlap_pairs WHERE NOT is_late
@@ -241,10 +244,11 @@ with_previous AS (
   FROM not_committed WINDOW same AS (PARTITION BY read_position ORDER BY n)
 ),
 own_causes AS (
-  SELECT b.*, coalesce(is_repeat AND last_is_repeat AND entry_id > last_offset
+  SELECT b.*, is_two_way AND coalesce(is_repeat AND last_is_repeat AND entry_id > last_offset
       AND last_consumer IS NOT DISTINCT FROM consumer_name
       AND (last_chain = chain OR NOT is_push), false) AS is_continued,
-    CASE WHEN entry_id < committed THEN 'reset' WHEN d.n > coalesce(last_n, 0) THEN 'rebalance'
+    CASE WHEN NOT is_two_way THEN 'unknown' WHEN entry_id < committed THEN 'reset'
+      WHEN d.n > coalesce(last_n, 0) THEN 'rebalance'
       WHEN last_n IS NULL OR last_chain = chain THEN 'no_commit'
       WHEN NOT (last_push OR is_push) AND last_consumer IS NOT DISTINCT FROM consumer_name
         THEN 'no_commit' ELSE 'reconnect' END AS cause
@@ -300,7 +304,7 @@ LEFT JOIN hidden_commits AS h ON h.subscription = c.subscription
 CROSS JOIN (SELECT max(ns) FILTER (subscription IS NULL) AS all_ns, max(ns) AS any_ns
   FROM hidden_commits) AS i
 CROSS JOIN LATERAL (SELECT CASE WHEN d.n IS NULL THEN NULL WHEN e.outcome = 'acked' THEN 'acked'
-  WHEN e.outcome IS NULL AND c.last_ts_ns <= CASE WHEN c.subscription IS NULL THEN i.any_ns
+  WHEN NOT c.is_two_way OR e.outcome IS NULL AND c.last_ts_ns <= CASE WHEN c.subscription IS NULL THEN i.any_ns
     ELSE greatest(h.ns, i.all_ns) END THEN 'unknown_gap'
   WHEN k.is_over AND coalesce(k.over_n < e.end_n, true) THEN 'conn_closed'
   ELSE coalesce(e.outcome, 'unacked_at_end') END AS told) AS o;

@@ -16,7 +16,12 @@ from dissector.codecs.wrapping import difference
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.protocols.cursus.rows import DELIVERY_COLUMNS, AckRows, DeliveryRows
-from dissector.schemas.enums import ACKED, DELIVERY_CONN_CLOSED, UNRESOLVED_AT_LIMIT
+from dissector.schemas.enums import (
+    ACKED,
+    DELIVERY_CONN_CLOSED,
+    UNKNOWN_GAP,
+    UNRESOLVED_AT_LIMIT,
+)
 from dissector.states import State
 from dissector.tables import HashTable, Pool
 
@@ -79,6 +84,7 @@ class DeliveryState(State):
     only_group: by topic, the one group that commands name with it, or MANY.
     by_position: positions by subscription, topic, partition.
     closed_connections: ids of ended connections.
+    one_way: ids of connections with deliveries and, so far, no packet of the client.
     closed: closed deliveries.
     acks: committed offsets.
     counts: see above.
@@ -90,6 +96,7 @@ class DeliveryState(State):
     deliveries: DeliveryRows
     free: Pool
     closed_connections: HashTable
+    one_way: HashTable
     ended: EndedRuns
     closed: DeliveryRows
     acks: AckRows
@@ -270,17 +277,35 @@ def unlink_overlapping(
     return count
 
 
+@inlined
+def is_one_way(state: DeliveryState, connection: int) -> bool:
+    """Whether nothing of a connection's client was captured: what it asked for and committed, here
+    or on further connections, is not known."""
+    return bool(tables.find(state.one_way, connection, 0, 0, 0) != tables.ABSENT)
+
+
+@inlined
+def see_client(state: DeliveryState, connection: int) -> None:
+    """Note that both directions of a connection were captured."""
+    if state.one_way.counts[tables.TAKEN] > 0:
+        tables.remove(state.one_way, connection, 0, 0, 0)
+
+
 @kernel
 def write_deliveries(state: DeliveryState, indexes: Int64Array, outcome: int, row: int) -> None:
-    """Close deliveries that are in no list: with their own outcome, else as those of an ended
-    connection (but for limits), else with `outcome`."""
+    """Close deliveries that are in no list: but for limits, as unknown if that is their outcome or
+    nothing of their client was captured, else as those of an ended connection, else with `outcome`.
+    """
+    deliveries = state.deliveries
     for index in range(len(indexes)):
         which = indexes[index]
-        connection = state.deliveries.connection_id[which]
+        connection = deliveries.connection_id[which]
         is_over = tables.find(state.closed_connections, connection, 0, 0, 0) != tables.ABSENT
-        fallback = DELIVERY_CONN_CLOSED if is_over and outcome != UNRESOLVED_AT_LIMIT else outcome
-        known = state.deliveries.outcome[which]
-        write_delivery(state, which, fallback if known == NULL else known, row)
+        fallback = DELIVERY_CONN_CLOSED if is_over else outcome
+        if deliveries.outcome[which] != NULL or is_one_way(state, connection):
+            fallback = UNKNOWN_GAP
+            deliveries.messages_acked[which] = NULL
+        write_delivery(state, which, outcome if outcome == UNRESOLVED_AT_LIMIT else fallback, row)
 
 
 class OpenDeliveries:
@@ -299,6 +324,7 @@ class OpenDeliveries:
             deliveries=DeliveryRows.new(64),
             free=tables.new_pool(64),
             closed_connections=tables.new_hash_table(64, key),
+            one_way=tables.new_hash_table(64, key),
             ended=EndedRuns.new(1024),
             closed=DeliveryRows.new(64),
             acks=AckRows.new(64),
@@ -401,7 +427,15 @@ class OpenDeliveries:
 
     def close_connection(self, connection: int) -> None:
         """Note an ended connection; another one may still commit its deliveries."""
-        state = self.state
-        if int(state.closed_connections.counts[tables.TAKEN]) < self.limit:
-            state.grow(closed_connections=tables.reserved(state.closed_connections, 1))
-            tables.put(state.closed_connections, connection, 0, 0, 0, 0)
+        self.state.grow(closed_connections=self._with(self.state.closed_connections, connection))
+
+    def note_one_way(self, connection: int) -> None:
+        """Note a connection with a delivery and no packet of the client so far."""
+        self.state.grow(one_way=self._with(self.state.one_way, connection))
+
+    def _with(self, table: HashTable, connection: int) -> HashTable:
+        """A table of connections, grown, with one more if there are not too many."""
+        table = tables.reserved(table, 1)
+        if int(table.counts[tables.TAKEN]) < self.limit:
+            tables.put(table, connection, 0, 0, 0, 0)
+        return table

@@ -172,7 +172,8 @@ class Groups:
             deliveries.ack_ns[which] = positions.commit_ns[position]
             self._write(which, enums.ACKED)
         else:
-            if not is_new:
+            is_asked = subscription != NULL or not self._is_one_way(which)
+            if is_asked and not is_new:
                 self._mark_redelivered(position, which, is_push)
                 older = self.open.unlinked(position, first, last)
                 self.open.close(older, enums.REDELIVERY_REQUESTED, self._out.row)
@@ -180,6 +181,10 @@ class Groups:
         self._store_top(position, fetched)
         if self.open.open > self.open.limit:
             self._close_oldest()
+
+    def _is_one_way(self, which: int) -> bool:
+        connection = int(self._state.deliveries.connection_id[which])
+        return cursus_deliveries.is_one_way(self._state, connection)
 
     def _write(self, which: int, outcome: int) -> None:
         """Close a delivery that was never open."""
@@ -197,6 +202,8 @@ class Groups:
     def _cause(self, position: int, which: int, is_push: bool) -> int:
         """Why offsets are redelivered; the continuation of a redelivery has the same cause."""
         deliveries, positions = self._state.deliveries, self._state.positions
+        if self._is_one_way(which):
+            return enums.CAUSE_UNKNOWN
         first = deliveries.entry_id[which]
         has_last = positions.last_frame_no[position] != NULL
         is_same = positions.last_consumer[position] == deliveries.consumer_name[which]
@@ -311,7 +318,6 @@ class Groups:
             left = self._all_open(position)
             is_hidden = deliveries.ts[left] <= self.hidden.last(subscription)
             deliveries.outcome[left[is_hidden]] = enums.UNKNOWN_GAP
-            deliveries.messages_acked[left[is_hidden]] = NULL  # what hidden commits said
             unacked.append(left)
         if unacked:
             left = np.concatenate(unacked)

@@ -260,6 +260,9 @@ class StateUpdates:
 
     def add_delivery(self, asked: int, row: int, is_push: bool) -> None:
         """Add the delivery of a batch. asked: the request that it answers, negative if unknown."""
+        frames = self._context.frames
+        if frames.is_two_way[row] == 0:
+            self.groups.open.note_one_way(int(frames.connection_id[row]))
         self.groups.deliver(int(cursus_sessions.new_delivery(self._context, row, asked)), is_push)
 
     def read_session(self, session: int, which: int, row: int, answer: Answer) -> None:

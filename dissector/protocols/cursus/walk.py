@@ -20,6 +20,7 @@ from dissector.protocols.cursus.deliveries import (
     has_ack_room,
     has_commit_room,
     open_delivery,
+    see_client,
 )
 from dissector.protocols.cursus.producer_log import IN_ORDER, order_of, see_log_end
 from dissector.protocols.cursus.sessions import PassContext
@@ -175,6 +176,8 @@ def walk(context: PassContext, row: int, stop: int, protocol: int, base: int) ->
     while row < stop:
         if frames.protocol[row] == protocol:
             begin_row(context.pairing, row, base + row)
+            if frames.is_two_way[row] == 1:
+                see_client(context.deliveries, frames.connection_id[row])
             if frames.frame_no[row] == NULL:
                 break
             if frames.connection_id[row] != connection:

@@ -125,6 +125,7 @@ def emit_event(
     out.endpoint_index[row] = endpoint_index
     out.direction[row] = direction_of(state, connection_index, endpoint_index)
     out.broker[row] = broker_of(state, connection_index)
+    out.is_two_way[row] = state.connections.is_two_way[connection_index]
     out.protocol[row] = state.connections.protocol[connection_index]
     out.command[row] = command
     out.first_ts_ns[row] = ranges.ts_ns[index]
@@ -160,6 +161,7 @@ def emit_frame(
     out.endpoint_index[row] = endpoint_index
     out.direction[row] = direction_of(state, connection_index, endpoint_index)
     out.broker[row] = broker_of(state, connection_index)
+    out.is_two_way[row] = state.connections.is_two_way[connection_index]
     out.protocol[row] = state.connections.protocol[connection_index]
     out.command[row] = NULL
     out.first_ts_ns[row] = directions.first_ts[direction_index]

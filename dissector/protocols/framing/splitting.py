@@ -31,7 +31,7 @@ from dissector.protocols.framing.range_pool import LARGE_HELD, LARGE_LIMIT
 from dissector.protocols.framing.row_output import Callbacks, PassContext, Step
 from dissector.protocols.framing.state import DirectionMode, FramingState, RoleState, SplitStatus
 from dissector.protocols.interface import HEADER_WINDOW
-from dissector.stream.columns import GOES_ON, RangeColumns, RangeKind
+from dissector.stream.columns import GOES_ON, TWO_WAY, RangeColumns, RangeKind
 from dissector.tables import ABSENT, give_row
 
 _HANDLED: Final = 5  # kind of a requeued range that was handled; no RangeKind has the number
@@ -404,7 +404,7 @@ def _split_requeued(context: PassContext, position: int, filled: int) -> Step:
 @inlined
 def _connection_of(context: PassContext, index: int) -> int:
     """The row of a range's connection, allocated if it has none; ABSENT if the table is full, or
-    for the CLOSE of an unknown connection."""
+    for the CLOSE of an unknown connection. Notes that both directions were captured."""
     state, ranges = context.state, context.ranges
     connection = ranges.connection[index]
     connection_index = find_connection(state, connection)
@@ -416,6 +416,8 @@ def _connection_of(context: PassContext, index: int) -> int:
         if connection_index != ABSENT:
             hashes = ranges.endpoint_hashes[index]
             state.connections.endpoint_hashes[connection_index] = hashes
+    if connection_index != ABSENT and ranges.flags[index] & TWO_WAY != 0:
+        state.connections.is_two_way[connection_index] = 1
     return connection_index
 
 

@@ -129,6 +129,7 @@ class ConnectionState(Bundle):
     waiting: number of frames that wait for the role, linked from row first_waiting to last_waiting
         of `WaitingFrames`.
     is_from_syn: its SYN or SYN-ACK was seen.
+    is_two_way: as in `FrameColumns`.
     ports, endpoint_hashes: see `RangeColumns`.
     """
 
@@ -141,6 +142,7 @@ class ConnectionState(Bundle):
     first_waiting: Int64Array
     last_waiting: Int64Array
     is_from_syn: Int64Array
+    is_two_way: Int64Array
     ports: Int64Array
     endpoint_hashes: Int64Array
 

@@ -14,6 +14,8 @@ from dissector.lake.reader import open_lake
 from tests.dissector.joining.cutting import parts, read
 from tests.dissector.joining.test_closing import rows_of, whole
 from tests.dissector.joining.test_stitching import joined, land, landed
+from tests.dissector.test_lost_packets import whole as sample_of
+from tests.dissector.test_one_direction import one_way
 from tests.hard.damage import Tap
 from tests.split import quiet_places
 
@@ -75,6 +77,30 @@ def test_what_holes_hide_is_hidden_behind_a_border(
 def ends_of(deliveries: pa.Table) -> Counter[tuple[Any, ...]]:
     columns = ("ts", "topic", "partition", "entry_id", "outcome")
     return Counter(tuple(row[name] for name in columns) for row in deliveries.to_pylist())
+
+
+# Streams that are fetched again, streams of events, commits of several groups.
+ONE_WAY = (
+    "go-batch_lz4_precreated.pcap",
+    "go-crash_redelivery_streaming.pcap",
+    "go-eventstore.pcap",
+    "raw-commands_all.pcap",
+    "v010-publisher_consumer.pcap",
+)
+
+
+@pytest.mark.parametrize("sample", ONE_WAY)
+def test_parts_without_the_client_have_the_deliveries_of_the_whole(
+    sample: str, tmp_path: Path
+) -> None:
+    data = one_way(*sample_of(f"cursus/{sample}"), "to_client")
+    land(data, "whole", tmp_path / "whole", tmp_path)
+    with open_lake(tmp_path / "whole") as lake:
+        theirs = rows_of(lake.table("deliveries"))
+    quiet = quiet_places(data, tmp_path / "whole")
+    pieces = parts(data, sorted(random.Random(1).sample(quiet, 2)))
+    mine = rows_of(joined(landed(tmp_path, pieces), tmp_path / "joined")["deliveries"])
+    assert mine and not mine - theirs, "captures that nothing joins are not among them"
 
 
 def test_a_batch_that_is_cut_waits_beside_requests_that_wait(tmp_path: Path) -> None:

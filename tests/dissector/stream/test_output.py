@@ -2,7 +2,13 @@
 
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
-from dissector.stream.columns import ENDPOINT_BITS, ENDPOINT_MASK, RangeColumns, RangeKind
+from dissector.stream.columns import (
+    ENDPOINT_BITS,
+    ENDPOINT_MASK,
+    TWO_WAY,
+    RangeColumns,
+    RangeKind,
+)
 from dissector.stream.output import Range, note, put_range
 from dissector.stream.state import StreamState, new_state
 from tests.wire.segments import SMALL
@@ -39,6 +45,14 @@ def test_a_range_is_a_row_of_its_connection_and_the_packet_at_hand() -> None:
         "endpoint_hashes": [0, 0],
         "release_packet": [55, 55],
     }
+
+
+def test_a_range_says_whether_both_directions_have_packets() -> None:
+    state = state_of_connection_7()
+    for packets, flags in (((0, 0), 3), ((1, 0), 3), ((0, 1), 3), ((1, 1), 3 | TWO_WAY)):
+        state.directions.packets[:2] = packets
+        put_range(state, 1, Range(RangeKind.DATA, 0, 1, 0, 0, 51, 41, 3, 4))
+        assert state.ranges.flags[state.counters.ranges[0] - 1] == flags
 
 
 def test_a_range_says_ports_and_hashes_of_both_sides() -> None:

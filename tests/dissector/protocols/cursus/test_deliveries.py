@@ -11,9 +11,15 @@ from dissector.protocols.cursus.deliveries import (
     extends_top,
     handle_commit,
     open_delivery,
+    see_client,
 )
 from dissector.protocols.cursus.rows import DELIVERY_COLUMNS
-from dissector.schemas.enums import UNACKED_AT_END
+from dissector.schemas.enums import (
+    DELIVERY_CONN_CLOSED,
+    UNACKED_AT_END,
+    UNKNOWN_GAP,
+    UNRESOLVED_AT_LIMIT,
+)
 from dissector.tables import ABSENT, allocate_row, find
 
 
@@ -67,6 +73,25 @@ def test_a_commit_closes_what_is_below_it():
     rows = closed(opened)
     assert (rows["frame_no"], rows["messages_acked"], rows["ack_frame_no"]) == ([20], [5], [NULL])
     assert opened.open == 0 and np.all(opened.state.positions.length == 0)
+
+
+def test_what_becomes_of_deliveries_of_a_client_that_was_not_captured_is_unknown():
+    opened = OpenDeliveries(1 << 10)
+    position = opened.new_position(3, 5, 0)
+    opened.note_one_way(1)
+    opened.close_connection(1)
+    for outcome, told in (
+        (UNACKED_AT_END, (UNKNOWN_GAP, NULL)), (UNRESOLVED_AT_LIMIT, (UNRESOLVED_AT_LIMIT, NULL)),
+    ):  # fmt: skip
+        first = int(opened.state.positions.top[position])
+        deliver(opened, position, first, first + 9)
+        opened.close(opened.unlinked(position, 0, LARGEST), outcome, 14)
+        rows = closed(opened)
+        assert (rows["outcome"], rows["messages_acked"]) == ([told[0]], [told[1]])
+    see_client(opened.state, 1)
+    deliver(opened, position, 20, 29)
+    opened.close(opened.unlinked(position, 0, LARGEST), UNACKED_AT_END, 14)
+    assert closed(opened)["outcome"] == [DELIVERY_CONN_CLOSED]
 
 
 def test_out_of_order_a_commit_looks_at_all_that_is_open():

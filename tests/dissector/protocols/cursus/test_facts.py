@@ -11,7 +11,9 @@ from dissector.protocols.cursus.commands import NAMES
 from dissector.protocols.cursus.exchanges import CursusExchanges
 from dissector.protocols.cursus.facts import CursusDecoder
 from tests.dissector.protocols.cursus.dialogue import Dialogue
+from tests.hard.tape import capture, dissected
 from tests.wire import cursus
+from tests.wire.recut import filtered
 
 JOINED = "OK generation=1 member=m-1 assignments=[0]"
 
@@ -307,6 +309,28 @@ def test_offsets_that_come_again_are_redeliveries_with_a_cause():
     assert rows[0]["previous_connection_id"] is rows[3]["previous_connection_id"] is None
     assert rows[0]["outcome"] == "redelivery_requested"
     assert rows[5]["outcome"] == "acked"
+
+
+@pytest.mark.parametrize("is_two_way", [True, False])
+def test_only_a_client_that_was_captured_is_known_not_to_have_committed(is_two_way: bool):
+    """Behind a STREAM it sends no frame: its acknowledgements of TCP show that it was captured."""
+    dialogue = Dialogue()
+    dialogue.open()
+    for first in (0, 5, 0):
+        dialogue.broker(0, deliver(first, 5))
+    later = capture(dialogue.records()[3:])
+    tables = dissected(filtered(later, lambda source, _: is_two_way or source[1] == 9000))
+    rows = sorted(tables["deliveries"], key=lambda row: row["frame_no"])
+    found = [(row["outcome"], row["messages_acked"], row["redelivery_cause"]) for row in rows]
+    if is_two_way:
+        assert found == [
+            ("redelivery_requested", 0, None), ("unacked_at_end", 0, None),
+            ("unacked_at_end", 0, "no_commit"),
+        ]  # fmt: skip
+    else:
+        # Of which group these are is not known: of each batch it may be another one.
+        assert found == [("unknown_gap", None, None)] * 3
+        assert not any(row["is_redelivered"] for row in rows)
 
 
 def test_a_delivery_knows_when_its_first_record_was_published():

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.protocols.columns import COMPLETE, CUT_BY_END, CUT_BY_GAP, CUT_BY_SNAPLEN, FrameEvent
-from tests.wire.ranges import Ranges, framed
+from dissector.stream.columns import TWO_WAY
+from tests.wire.ranges import WHOLE, Ranges, framed
 from tests.wire.toy import EITHER, LIMIT, SPEC, TO_BROKER, frame
 
 SPECS = (SPEC,)
@@ -59,6 +60,13 @@ def test_every_byte_in_a_packet_of_its_own_gives_the_packets_of_each_frame():
             row["last_packet"] * 1000,
         )
         packet += len(each)
+
+
+def test_frames_and_events_say_whether_both_directions_were_captured_by_then():
+    one, two, three = frames_of([1, 2, 3])
+    script = Ranges().open().send(one).send(two, flags=WHOLE | TWO_WAY).send(three).fin().close()
+    output, _ = framed(SPECS, script)
+    assert [row["is_two_way"] for row in output.rows] == [0, 1, 1, 1, 1]
 
 
 def test_a_gap_inside_a_frame_costs_that_frame_and_no_other():
