@@ -57,8 +57,10 @@ TABLE: Final = Table(
         ),
         number("ack_frame_no", "", "Frame that acked it, or whose ack did not count.", "not acked"),
         number(
-            "ack_latency_ns", "ns", "From this frame's last byte to its ack's first.",
-            "not acked, or its last byte was not captured"
+            "ack_latency_ns",
+            "ns",
+            "From this frame's last byte to its ack's first.",
+            "not acked, or its last byte was not captured",
         ),
         number(
             "publish_to_delivery_ns",

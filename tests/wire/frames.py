@@ -7,6 +7,7 @@ message ids of an ACK or REDELIVER (`ack_set=[...]` inside), `ack_set=[...]` the
 Frames get frame_no, packets and stamps that rise by themselves where a row does not set them.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from dissector.protocols.columns import (
     TO_BROKER,
     TO_CLIENT,
     FrameColumns,
+    FrameEvent,
     IdColumns,
     new_frame_columns,
     new_id_columns,
@@ -64,6 +66,7 @@ class FrameMaker:
         self.frame_no = 0
         self.packet = 0
         self.now_ns = start_ns
+        self._ways: dict[int, set[int]] = defaultdict(set)
 
     def code(self, text: str | bytes) -> int:
         """The code of a name."""
@@ -127,6 +130,10 @@ class FrameMaker:
             values["endpoint_index"] = 0 if values["direction"] == TO_BROKER else 1
         if "endpoint_index" in values and "direction" not in values:
             values["direction"] = TO_BROKER if values["endpoint_index"] == 0 else TO_CLIENT
+        ways = self._ways[values["connection_id"]]
+        if values.get("command") != FrameEvent.CLOSE:
+            ways.add(values.get("endpoint_index", 0))
+        values.setdefault("is_two_way", int(len(ways) > 1))
         for name, number in values.items():
             matrix[COLUMN_NUMBER[name], row] = number
 

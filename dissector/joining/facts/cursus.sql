@@ -54,8 +54,7 @@ ends AS (
   LEFT JOIN starts AS s ON s.rank = e.rank WHERE e.packet IS NOT NULL GROUP BY e.chain
 )
 SELECT p.chain, m.ended <> 'capture_end' AS is_over, e.n AS over_n,
-  m.frames_to_client > 0 OR m.stream_bytes_to_client > 0 OR m.fin_packet_to_client IS NOT NULL
-    AS sees_client, m.packets_to_broker > 0 AND m.packets_to_client > 0 AS is_two_way
+  m.packets_to_broker > 0 AND m.packets_to_client > 0 AS is_two_way
 FROM merged AS m JOIN connection_parts AS p ON p.capture = m.capture AND p.connection_id = m.connection_id
 LEFT JOIN ends AS e ON e.chain = p.chain;
 
@@ -262,7 +261,7 @@ WITH with_outcome AS (
         WHEN t.outcome = 'dup_or_dropped' THEN 'dup_or_dropped' ELSE 'ok' END
       WHEN d.is_ended THEN 'conn_closed'
       WHEN e.is_never_awaited AND d.lost_spot IS NULL THEN 'not_awaited'
-      WHEN NOT k.sees_client THEN 'other_side_not_captured'
+      WHEN NOT k.is_two_way THEN 'other_side_not_captured'
       WHEN d.lost_spot IS NOT NULL THEN 'lost_in_gap'
       WHEN d.push_n IS NOT NULL OR e.may_be_silent THEN 'not_awaited'
       WHEN k.is_over THEN 'conn_closed' ELSE 'unanswered_at_end' END AS new_outcome,
@@ -318,7 +317,7 @@ SELECT t.* EXCLUDE (rank) REPLACE (
       OR q.retransmitted OR q.status <> 'complete' OR r.retransmitted OR r.status <> 'complete'
       OR h.spot < coalesce(t.answer, 1::BIGINT << 62), false) AS tainted,
     CASE WHEN t.outcome = 'unanswered_at_end'
-      OR (t.outcome = 'other_side_not_captured' AND k.sees_client)
+      OR (t.outcome = 'other_side_not_captured' AND k.is_two_way)
       THEN CASE WHEN k.is_over THEN 'conn_closed' ELSE 'unanswered_at_end' END
       ELSE t.outcome END AS outcome),
   CASE WHEN t.ask IS NOT NULL THEN t.rank END AS request_rank,

@@ -379,7 +379,7 @@ answering_frames AS (
   SELECT * FROM numbered_frames WHERE command NOT IN ('MESSAGE', 'FLOW', 'SEND', 'ACK')
 ),
 paired_frames AS (
-  SELECT p.c, p.asked, p.ask, p.answer, k.ended, k.sees_client, k.sees_broker, k.capture,
+  SELECT p.c, p.asked, p.ask, p.answer, k.ended, k.is_two_way, k.capture,
     k.connection_id, k.client_ip, k.broker_ip,
     q.direction AS asks_to, q.first_ts_ns AS request_first_ns, q.last_ts_ns AS request_last_ns,
       q.retransmitted AS q_again, q.status AS q_status,
@@ -448,8 +448,7 @@ SELECT t.connection_id,
           AND r_detail LIKE '%"response":"Failed"%') THEN 'error'
       WHEN response_command = 'SEND_RECEIPT' AND r_ledger = -1 AND r_entry = -1
         THEN 'dup_or_dropped' ELSE 'ok' END
-    WHEN NOT CASE WHEN asks_to = 'to_broker' THEN sees_client ELSE sees_broker END
-      THEN 'other_side_not_captured'
+    WHEN NOT is_two_way THEN 'other_side_not_captured'
     WHEN answer_spot < coalesce(reopened_n, 2e18) THEN 'lost_in_gap'
     WHEN is_dropped THEN 'dropped_after_close'
     WHEN ended <> 'capture_end' THEN 'conn_closed' ELSE 'unanswered_at_end' END AS outcome,
@@ -462,8 +461,7 @@ SELECT t.connection_id,
   topic, subscription, producer_name, producer_id, consumer_id, incarnation, sequence_id,
   CASE WHEN highest > 0 THEN highest END AS highest_sequence_id, chunk_id, crc32c_stored, attempt,
     message_count, request_bytes,
-  CASE WHEN CASE WHEN asks_to = 'to_broker' THEN sees_client ELSE sees_broker END
-    THEN outstanding END AS outstanding_before,
+  CASE WHEN is_two_way THEN outstanding END AS outstanding_before,
   CASE WHEN response_command = 'SEND_RECEIPT' AND r_ledger <> -1 THEN r_ledger END AS ledger_id,
   CASE WHEN response_command = 'SEND_RECEIPT' AND r_entry <> -1 THEN r_entry END AS entry_id,
   client_ip, broker_ip, make_timestamptz(coalesce(request_last_ns, response_last_ns) // 1000) AS ts,

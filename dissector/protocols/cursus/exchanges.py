@@ -187,7 +187,7 @@ class CursusExchanges:
         connection = int(frames.connection_id[row])
         if frames.command[row] == FrameEvent.CLOSE:
             is_capture_over = int(frames.status[row]) == ENDED_CAPTURE_END
-            self._close_connection(context, connection, is_capture_over)
+            self._close_connection(context, row, is_capture_over)
             return
         session = self._session(connection)
         if self._stream_of(session) == ABSENT:
@@ -209,11 +209,12 @@ class CursusExchanges:
             is_one = group != cursus_deliveries.MANY
             self._updates.groups.hidden.note(group if is_one else NULL, ns)
 
-    def _close_connection(
-        self, context: PassContext, connection: int, is_capture_over: bool
-    ) -> None:
+    def _close_connection(self, context: PassContext, row: int, is_capture_over: bool) -> None:
         """Close a connection; at the capture's end it stays open, to be joined to the next one."""
+        connection = int(context.frames.connection_id[row])
         session = self._sessions.get(connection)
+        if session is not None:
+            self._state.connections.is_two_way[session] |= context.frames.is_two_way[row]
         facts = self.open_facts(connection)
         if facts is not None:
             self.negotiated[connection] = facts
@@ -250,7 +251,7 @@ class CursusExchanges:
     def _frame(self, context: PassContext, row: int, decoded: DecodedBody | None) -> None:
         frames = context.frames
         session = self._session(int(frames.connection_id[row]))
-        self._state.directions.is_seen[2 * session + int(frames.endpoint_index[row])] = 1
+        self._state.connections.is_two_way[session] |= frames.is_two_way[row]
         direction = int(frames.direction[row])
         if direction == columns.TO_BROKER:
             self._request(context, session, row, decoded.line if decoded else None)

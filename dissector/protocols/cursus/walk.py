@@ -185,6 +185,6 @@ def walk(context: PassContext, row: int, stop: int, protocol: int, base: int) ->
                 session = find_connection(pairing, connection)
             if session == ABSENT or not _step(context, session, row, base + row):
                 break
-            pairing.directions.is_seen[2 * session + frames.endpoint_index[row]] = 1
+            pairing.connections.is_two_way[session] |= frames.is_two_way[row]
         row += 1
     return row

@@ -38,8 +38,8 @@ def _find_or_add_connection(state: PairingState, connection_id: int) -> int:
     state.connections.connection_id[row] = connection_id
     state.connections.push[row] = tables.ABSENT
     state.connections.skipped[row] = 0
+    state.connections.is_two_way[row] = 0
     for direction_index in range(2 * row, 2 * row + 2):
-        state.directions.is_seen[direction_index] = 0
         state.directions.hole_row[direction_index] = -1
     state.connections.requests[row] = _new_group(state, row, NULL)
     return int(row)
@@ -153,6 +153,5 @@ def may_hide_frames(frames: FrameColumns, row: int) -> bool:
 @kernel
 def note_event(context: PassContext, row: int, direction_index: int) -> None:
     """Handle an event of a direction, or a frame of unknown type; record it if it is a hole."""
-    context.state.directions.is_seen[direction_index] = 1
     if context.frames.command[row] == NULL or may_hide_frames(context.frames, row):
         note_hole(context.state, direction_index)

@@ -91,11 +91,11 @@ def may_be_lost(state: PairingState, row: int) -> bool:
 def unanswered_outcome(state: PairingState, row: int, otherwise: int) -> int:
     """The outcome of a request without an answer: the first that applies, else `otherwise`."""
     pending = state.pending
-    answers = direction_of(state, row) + 1 - pending.endpoint_index[row]
+    connection = state.groups.connection[pending.group[row]]
     silence, is_lost = pending.silence[row], may_be_lost(state, row)
     if silence == Expectation.NEVER_AWAITED and not is_lost:
         return enums.NOT_AWAITED
-    if state.directions.is_seen[answers] == 0:
+    if state.connections.is_two_way[connection] == 0:
         return enums.OTHER_SIDE_NOT_CAPTURED
     if is_lost:
         return enums.LOST_IN_GAP
@@ -106,7 +106,7 @@ def unanswered_outcome(state: PairingState, row: int, otherwise: int) -> int:
             return enums.DROPPED_AFTER_CLOSE
     is_silent = silence != Expectation.AWAITED and otherwise != enums.EVICTED
     # After a push request (ConnectionColumns.push) the broker answers nothing.
-    if is_silent or state.connections.push[answers // 2] != ABSENT:
+    if is_silent or state.connections.push[connection] != ABSENT:
         return enums.NOT_AWAITED
     return otherwise
 

@@ -151,22 +151,22 @@ class ConnectionColumns(Bundle):
     push: row of the request that made the broker push without further answers, which stays pending;
         ABSENT if there is none; another negative number if it was not captured.
     skipped: answers still expected to requests by order that were evicted.
+    is_two_way: 1 once packets of both directions were captured.
     """
 
     connection_id: Int64Array
     requests: Int64Array
     push: Int64Array
     skipped: Int64Array
+    is_two_way: Int64Array
 
 
 class DirectionColumns(Bundle):
     """Directions, int64[2 * connections]: row 2 * connection + side.
 
-    is_seen: 1 once a frame or event of it was captured.
     hole_row: ordinal of its last hole, -1 none.
     """
 
-    is_seen: Int64Array
     hole_row: Int64Array
 
 
@@ -280,7 +280,7 @@ def reserve_connections(state: PairingState, more: int) -> None:
         state, "connection_pool", more, connections=NULL, connection_lists=tables.ABSENT
     )
     directions = 2 * len(state.connection_pool.rows)
-    if directions > len(state.directions.is_seen):
+    if directions > len(state.directions.hole_row):
         state.grow(directions=state.directions.grown(directions))
     links = dict.fromkeys(("groups", "group_links", "group_lists"), tables.ABSENT)
     tables.grow_rows(state, "group_pool", 2 * more, **links)

@@ -32,10 +32,10 @@ def pair_frames(context: PassContext, stop: int, protocol: int) -> int:
         if frames.protocol[row] != protocol:
             continue
         connection = connections.connection_of(state, frames.connection_id[row])
+        state.connections.is_two_way[connection] |= frames.is_two_way[row]
         if frames.command[row] < 0:
             handle_event(context, row, connection)
         else:
-            state.directions.is_seen[2 * connection + frames.endpoint_index[row]] = 1
             handle_frame(context, row, connection, find_request(context, row, connection))
     return 0
 

@@ -43,6 +43,7 @@ def pair_frames(
         if frames.protocol[row] != protocol:
             continue
         connection = connections.connection_of(state, frames.connection_id[row])
+        state.connections.is_two_way[connection] |= frames.is_two_way[row]
         command = frames.command[row]
         request = ABSENT
         if command == commands.ERROR and frames.request_id[row] == commands.BROKER_REQUEST_ID:
@@ -53,7 +54,6 @@ def pair_frames(
         if command < 0:
             steps.handle_event(context, row, connection)
             continue
-        state.directions.is_seen[2 * connection + frames.endpoint_index[row]] = 1
         if command in (commands.MESSAGE, commands.FLOW):
             continue
         if command in (commands.SEND, commands.SEND_RECEIPT) or not _handle_pulsar_only(
