@@ -323,19 +323,20 @@ SELECT w.c, w.n, CASE WHEN coalesce(h.before_spot <= w.known_n, true) AND known_
 FROM newer_sends AS w LEFT JOIN next_hidden_answers AS h ON h.c = w.c AND h.n = w.n
 WHERE w.step = 1;
 
--- reopened_producers: when producers were opened again, and whether the broker had closed them.
+-- reopened_producers: when producers were opened again (by the answer, or their first SEND), and
+-- whether the broker had closed them.
 CREATE TEMP TABLE reopened_producers AS
 SELECT k.c, p.producer_id AS a, p.incarnation AS x, p.closed_by = 'broker'
   AND p.refused_code IS NULL AS is_broker_closed,
   max(CASE WHEN p.ready_frame_no IS NOT NULL OR u.c IS NOT NULL
     THEN p.incarnation END) OVER (PARTITION BY k.c, p.producer_id) AS last_x,
-  min(CASE WHEN p.ready_frame_no IS NOT NULL THEN p.ready_frame_no END) OVER (
-    PARTITION BY k.c, p.producer_id
+  min(least(p.ready_frame_no, u.n)) OVER (PARTITION BY k.c, p.producer_id
       ORDER BY p.incarnation DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reopened_n
 FROM producers AS p JOIN numbered_connections AS k USING (capture, connection_id)
-LEFT JOIN (SELECT DISTINCT c, producer_id, incarnation FROM numbered_frames AS f
-  WHERE command = 'SEND' UNION SELECT k.c, b.producer_id, b.x FROM before_producers AS b
-  JOIN numbered_connections AS k ON k.connection_id = b.chain) AS u
+LEFT JOIN (SELECT c, producer_id, incarnation, min(n) AS n FROM (
+    SELECT c, producer_id, incarnation, n FROM numbered_frames WHERE command = 'SEND'
+    UNION ALL SELECT k.c, b.producer_id, b.x, NULL FROM before_producers AS b
+    JOIN numbered_connections AS k ON k.connection_id = b.chain) GROUP BY ALL) AS u
   ON u.c = k.c AND u.producer_id = p.producer_id AND u.incarnation = p.incarnation;
 
 -- late_topics: the topic of producers that sent before their topic was known, from later frames.

@@ -125,7 +125,9 @@ FROM answered_openings WHERE command IN ('PRODUCER', 'SUBSCRIBE') AND (answer_ra
   AND answer IN ('PRODUCER_SUCCESS', 'SUCCESS', 'ERROR');
 
 -- handles: producers and consumers of each capture, with their incarnation in the whole and the names
--- that earlier captures give them.
+-- that earlier captures give them. A capture without the broker's direction takes each opening for a
+-- new incarnation (closed_by null: what closed the one before was not captured), another one an
+-- opening of what is open for a repetition: what the whole has of both directions decides.
 CREATE TABLE whole.handles AS
 WITH present AS (
   SELECT 'producer' AS kind, p.chain, p.rank, t.producer_id AS id, t.incarnation AS own,
@@ -179,17 +181,21 @@ repetitions AS (
   FROM counted_closes
 ),
 incarnation_starts AS (
-  SELECT * REPLACE (
+  SELECT t.* REPLACE (
       CASE WHEN is_repetition THEN 'capture_end' ELSE closed_by END AS closed_by,
       CASE WHEN NOT is_repetition THEN closed_frame_no END AS closed_frame_no,
       CASE WHEN NOT is_repetition THEN refused_code END AS refused_code),
     CASE WHEN lag(own) OVER turns IS NULL THEN 1
     WHEN lag(is_repetition) OVER turns THEN 0
+    WHEN lag(closed_by) OVER turns IS NULL THEN (NOT is_two_way)::INT
     WHEN own > 0 THEN 1
     WHEN opened_frame_no IS NULL THEN 0
     WHEN lag(closed_by) OVER turns = 'capture_end' AND lag(closed_frame_no) OVER turns IS NULL
-      AND NOT coalesce(lag(is_refused) OVER turns, false) THEN 0 ELSE 1 END AS begins
-  FROM repetitions WINDOW turns AS (PARTITION BY kind, chain, id ORDER BY rank, own)
+      AND NOT coalesce(lag(is_refused) OVER turns, false) THEN (NOT is_two_way)::INT ELSE 1 END
+      AS begins
+  FROM repetitions AS t JOIN (SELECT connection_id,
+    packets_to_broker > 0 AND packets_to_client > 0 AS is_two_way FROM whole.connections
+  ) AS k ON k.connection_id = t.chain WINDOW turns AS (PARTITION BY kind, chain, id ORDER BY rank, own)
 ),
 numbered_handles AS (
   SELECT *, sum(begins) OVER (PARTITION BY kind, chain, id ORDER BY rank, own)::BIGINT - 1
@@ -240,6 +246,8 @@ SELECT h.* EXCLUDE (is_refused, code, answer_n, given_name) REPLACE (
     coalesce(h.first_flow_permits, CASE WHEN h.opened_frame_no IS NOT NULL THEN f.permits END)
       AS first_flow_permits,
     CASE WHEN is_refused THEN 'broker'
+      WHEN h.closed_by = 'capture_end' AND h.closed_frame_no IS NULL AND h.incarnation < max(h.incarnation)
+        OVER (PARTITION BY h.kind, h.chain, h.id) THEN NULL
       WHEN h.closed_by = 'capture_end' AND c.ended <> 'capture_end' THEN 'connection'
       ELSE h.closed_by END AS closed_by,
     CASE WHEN is_refused THEN h.code ELSE h.refused_code END AS refused_code,

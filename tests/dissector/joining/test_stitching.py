@@ -16,6 +16,7 @@ from dissector.joining.planning import parts_of
 from dissector.lake.reader import open_lake
 from tests.busy.traffic import Size, write_capture
 from tests.dissector.joining.cutting import (
+    SAMPLES,
     as_read,
     by_client,
     closed,
@@ -27,6 +28,10 @@ from tests.dissector.joining.cutting import (
 )
 from tests.dissector.joining.test_closing import rows_of, whole
 from tests.dissector.lake.older_versions import as_version_2
+from tests.dissector.observed import CAPTURES
+from tests.dissector.test_lost_packets import whole as sample_of
+from tests.dissector.test_one_direction import one_way
+from tests.hard.tape import TOPIC, Tape, capture, simple
 from tests.split import quiet_places
 
 # Sample, in how many parts, by a seed: acks, nacks, transactions, refusals, chunks, a killed
@@ -78,6 +83,58 @@ def test_parts_have_the_rows_of_the_whole(name: str, count: int, seed: int, tmp_
     tables = joined(landed(tmp_path, parts(data, cuts)), tmp_path / "joined")
     for table in CLOSED:
         assert rows_of(tables[table]) == rows_of(whole(name)[table]), table
+
+
+# An unload, seeks, refusals, an unload with lost packets.
+ONE_WAY = (
+    "java-j24_unload.pcap",
+    "java-j21_seek.pcap",
+    "../pulsar/fake-f02_errors.pcap",
+    "mut-loss1-java-j24_unload.pcap",
+)
+
+
+@pytest.mark.parametrize("name", ONE_WAY)
+def test_parts_without_the_broker_have_the_rows_of_the_whole(name: str, tmp_path: Path) -> None:
+    path = (SAMPLES / name).resolve().relative_to(CAPTURES)
+    data = one_way(*sample_of(str(path)), "to_broker")
+    land(data, "whole", tmp_path / "whole", tmp_path)
+    with open_lake(tmp_path / "whole") as lake:
+        theirs = {table: lake.table(table) for table in (*CLOSED, "producers", "consumers")}
+    cuts = sorted(random.Random(3).sample(quiet_places(data, tmp_path / "whole"), 2))
+    tables = joined(landed(tmp_path, parts(data, cuts)), tmp_path / "joined")
+    for table in CLOSED:
+        assert rows_of(tables[table]) == rows_of(theirs[table]), table
+    columns = ["incarnation", "closed_by", "topic", "name"]
+    for table in ("producers", "consumers"):
+        assert rows(tables[table].select(columns)) == rows(theirs[table].select(columns))
+
+
+def test_a_part_without_the_broker_takes_a_repeated_opening_for_a_new_one(tmp_path: Path) -> None:
+    tape = Tape()
+    tape.open()
+    tape.connect()
+    subscribe = simple("SUBSCRIBE", topic=TOPIC, subscription="s", subType="Shared",
+                       consumer_id=1, request_id=7)  # fmt: skip
+    tape.frame(True, subscribe)
+    tape.frame(False, simple("SUCCESS", request_id=7))
+    cuts = [len(tape.packets)]
+    for frame in (simple("FLOW", consumer_id=1, messagePermits=5), subscribe):
+        tape.frame(True, frame, is_acked=False)
+    cuts.append(len(tape.packets))
+    tape.frame(False, simple("SUCCESS", request_id=7))
+    tape.frame(True, simple("FLOW", consumer_id=1, messagePermits=5))
+    pieces = parts(capture(tape.records()), cuts)
+    land(pieces[1], "alone", tmp_path / "alone", tmp_path)
+    with open_lake(tmp_path / "alone") as lake:
+        alone = lake.table("consumers").to_pylist()
+        assert [(row["incarnation"], row["closed_by"]) for row in alone] == [
+            (0, None), (1, "capture_end"),
+        ]  # fmt: skip
+    tables = joined(landed(tmp_path, pieces), tmp_path / "joined")
+    (row,) = tables["consumers"].to_pylist()
+    assert (row["incarnation"], row["closed_by"]) == (0, "capture_end")
+    assert {row["incarnation"] for row in tables["permits"].to_pylist()} == {0}
 
 
 def test_what_is_planned_for_many_rows_is_the_same(tmp_path: Path) -> None:

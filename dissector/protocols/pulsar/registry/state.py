@@ -7,7 +7,8 @@ its incarnations; the row holds the current one. States and transitions:
     OPENING --error--> CLOSED        OPEN --CLOSE_*, UNSUBSCRIBE of the client--> CLOSING
     CLOSING --success--> CLOSED      CLOSING --error--> OPEN
     OPENING, OPEN, CLOSING --CLOSE_* of the broker--> CLOSED
-    CLOSING, CLOSED --PRODUCER, SUBSCRIBE--> OPENING, one incarnation further
+    CLOSING, CLOSED --PRODUCER, SUBSCRIBE--> OPENING, one incarnation further; from OPENING and
+        OPEN, too, while nothing of the broker was captured
 
 An id first seen in use is OPEN, unless the connection was seen from its CONNECT without a hole:
 then it is UNOPENED.

@@ -243,12 +243,15 @@ def _handle_opening(
     if is_new and phase == HandleState.OPEN:
         client_handles.state[client_handle] = HandleState.UNOPENED
         phase = HandleState.UNOPENED
-    if phase in (HandleState.OPENING, HandleState.OPEN):
+    is_open = phase in (HandleState.OPENING, HandleState.OPEN)
+    if is_open and frames.is_two_way[row] != 0:
         lifecycle = Lifecycle.REPEATED
         note_frame(context.notices, ID_REOPENED, frames, row, number, NULL)
     else:
-        if phase == HandleState.CLOSING:
-            registry_client_handles.close_handle(state, context.out, client_handle, BY_CLIENT, NULL)
+        # Without the broker's frames it is not known how an open one ended; most were closed.
+        if is_open or phase == HandleState.CLOSING:
+            closed_by = NULL if is_open else BY_CLIENT
+            registry_client_handles.close_handle(state, context.out, client_handle, closed_by, NULL)
         registry_client_handles.begin_incarnation(state, client_handle, frames.frame_no[row])
     client_handles.open_requests[client_handle] += 1
     registry_client_handles.learn_topic(

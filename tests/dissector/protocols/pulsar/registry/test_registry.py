@@ -151,6 +151,23 @@ def test_a_repeat_for_an_open_id_is_no_incarnation_but_a_notice() -> None:
     ]
 
 
+def test_without_the_broker_an_opening_of_an_open_id_begins_an_incarnation() -> None:
+    """What ended the one before was not captured: its close is not made up."""
+    talk = Talk()
+    opened = [
+        talk.client(
+            commands.PRODUCER, request_id=epoch, producer_id=3, topic=TOPIC, producer_epoch=epoch,
+            is_two_way=0,
+        )
+        for epoch in (0, 1)
+    ]  # fmt: skip
+    tables = talk.rows()
+    assert chosen(tables["producers"], "epoch", *LIFE) == [
+        (0, 0, opened[0], None, None, None), (1, 1, opened[1], None, None, "capture_end"),
+    ]  # fmt: skip
+    assert not tables["notices"]
+
+
 def test_a_close_that_is_refused_leaves_the_consumer_open() -> None:
     talk = Talk()
     talk.connect()
