@@ -193,9 +193,18 @@ def cut_short(capture: bytes, snap_length: int) -> bytes:
 
 def beginning_at(capture: bytes, left_out: int) -> bytes:
     """A pcap file without its first packets."""
+    return _between(capture, left_out, None)
+
+
+def ending_at(capture: bytes, kept: int) -> bytes:
+    """The first packets of a pcap file."""
+    return _between(capture, 0, kept)
+
+
+def _between(capture: bytes, start: int, stop: int | None) -> bytes:
     return capture[:24] + b"".join(
         time + struct.pack("<II", len(data), size) + data
-        for time, data, size in islice(records(capture), left_out, None)
+        for time, data, size in islice(records(capture), start, stop)
     )
 
 

@@ -20,9 +20,10 @@ Holes. A *side* is one direction of a connection. A *hole* is missing bytes that
 answer. A gap inside a frame is no hole, as all its bytes are the frame's; the framing marks holes
 (`frames_missing`). Row ordinals only rise and give the order of holes and requests.
 
-Outstanding sends. A producer's sends are answered in order. With the answer to a send, all older ones
-are answered, be they captured or not. Behind a hole, and of a producer that was opened before the
-capture, their number is unknown until an answer comes to the newest or the oldest one that waits.
+Outstanding sends. A producer's sends are answered in order. With the answer to a send, all older
+ones are answered, be they captured or not. Behind a hole, and of a producer that was opened before
+the capture, their number is unknown until an answer comes to the newest or the oldest one that
+waits.
 
 Attempts. The key of a send (producer, sequence id, chunk, checksum) is counted while the send waits
 and while it is among the last answered ones of its producer: `attempts`.
