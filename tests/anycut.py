@@ -6,6 +6,7 @@ behind each byte, and at random; all rows of all tables must be the same but for
 numbers packets. Differences are printed, and make the exit code 1.
 """
 
+import argparse
 import gzip
 import ipaddress
 import random
@@ -147,9 +148,11 @@ def ways_to_cut(capture: bytes, whole: Tables) -> Iterator[tuple[str, Places]]:
         yield "behind each byte", each_byte
 
 
-def main(names: list[str]) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Cut captures, print what differs."""
-    paths = [Path(name) for name in names] or sorted(CAPTURES.glob("*/*.pcap*"))
+    parser = argparse.ArgumentParser(prog="python -m tests.anycut", description=__doc__)
+    parser.add_argument("capture", nargs="*", type=Path, help="files; all samples if none")
+    paths = parser.parse_args(arguments).capture or sorted(CAPTURES.glob("*/*.pcap*"))
     bad = done = cuts = 0
     for path in paths:
         capture = bytes_of(path)
@@ -171,4 +174,4 @@ def main(names: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

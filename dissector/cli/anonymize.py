@@ -110,7 +110,9 @@ def anonymize(
         streams = TreatedStreams(anonymizer.treat, rows)
         reading.refuse_if_partial()
         with (
-            progress_bar("writing", reading.total_bytes, common.is_progress_shown) as bar,
+            progress_bar(
+                "writing", reading.total_bytes, common.is_progress_shown, common.color
+            ) as bar,
             written(target, is_forced=force) as file,
         ):
             done = write_anonymous(reading.chains[0], streams, anonymizer, file, progress=bar)

@@ -87,7 +87,8 @@ def compare(
     BEFORE and AFTER are captures, lakes, or reports (a folder or report.json, of which less can be
     tested). Each metric gets a verdict: worse, better, no evidence, or not comparable. If nothing
     changed, all of them together say worse or better in 5 % of comparisons at most. docs/compare.md
-    tells how, and what a job in CI looks like. --fail-on takes worse, or an EXPR over the JSON.
+    tells how, and what a job in CI looks like. --fail-on takes worse, or an EXPR over the JSON;
+    worse is also met where nothing could be tested.
     """
     if is_json and is_markdown:
         raise UsageError("--json and --markdown exclude each other")
@@ -98,6 +99,10 @@ def compare(
             known = ", ".join(_EXPRESSIONS)
             raise UsageError(f"--fail-on: {text} is none of {known}; or write verdicts.worse > 3")
     conditions = read_conditions([_EXPRESSIONS.get(text, text) for text in fail_on])
+    if {"worse", "better"} & {*fail_on}:
+        # A job that asks for a verdict must not pass because there was none.
+        (nothing,) = read_conditions(["tests == 0"])
+        conditions.append(nothing._replace(text="tests == 0: nothing could be tested"))
     met(conditions, {"tests": 0, "verdicts": dict.fromkeys(_NUMBERS, 0)})
     target = None if html is None else new_file(html, [before, after], is_forced=force)
     from dissector.compare.comparing import compared

@@ -6,12 +6,20 @@ again cost 0.3 s, searches for garbage among the objects of a start 0.2 s, threa
 library that nothing here uses 0.05 s.
 """
 
+import signal
+
+try:
+    # Until all modules are imported the system ends the process, with no traceback of an import.
+    _is_deaf = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if _is_deaf:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+except ValueError:
+    _is_deaf = False  # only the main thread may change that
+
 import atexit
 import gc
 import os
-import signal
 import sys
-import threading
 from contextlib import suppress
 from typing import Final
 
@@ -41,12 +49,6 @@ def _keep_memory() -> None:
     mallopt(_M_ARENA_MAX, 1)
 
 
-def _raises_at_interrupts() -> bool:
-    """Whether an interrupt raises KeyboardInterrupt, and this thread may change that."""
-    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    return is_default and threading.current_thread() is threading.main_thread()
-
-
 def hear_interrupts() -> None:
     """Let interrupts raise KeyboardInterrupt again: all modules of the command are imported."""
     if _is_deaf:
@@ -69,10 +71,6 @@ def _leave() -> None:
         os._exit(_codes[-1])
 
 
-# Until all modules are imported the system ends the process, with no traceback of an import.
-_is_deaf: Final = _raises_at_interrupts()
-if _is_deaf:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 for _name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 _keep_memory()

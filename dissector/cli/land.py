@@ -51,7 +51,9 @@ def land_inputs(
     is_interrupted = False
     if processes_for(reading.chains, common.jobs) and not common.is_strict:
         compile_once()
-    with progress_bar("landing", reading.total_bytes, common.is_progress_shown) as progress:
+    with progress_bar(
+        "landing", reading.total_bytes, common.is_progress_shown, common.color
+    ) as progress:
         try:
             if common.is_strict:
                 reading.refuse_if_partial()

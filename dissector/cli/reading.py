@@ -95,7 +95,7 @@ class Reading:
         options = self.common.core_options(**core)
         failures: list[InputError] = []
         shown = self.common.is_progress_shown and not is_quiet
-        with progress_bar(title, self.total_bytes, shown) as progress:
+        with progress_bar(title, self.total_bytes, shown, self.common.color) as progress:
             done = 0
             for chain in self.chains:
                 try:

@@ -90,7 +90,7 @@ def _make_report(
     name, why = chosen(engine, master, rows)
     common.words.say(why)
     with (
-        steps_bar("report", common.is_progress_shown) as step,
+        steps_bar("report", common.is_progress_shown, common.color) as step,
         opened(name, master, common) as engine_in,
     ):
         progress = pipeline.ReportProgress(common.words.say, step)

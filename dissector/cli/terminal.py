@@ -9,10 +9,13 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, Protocol, TextIO
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from dissector.codecs.printable import safe_text as safe_text
 from dissector.report.formatting import many
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 MIN_COLUMNS: Final = 40  # narrower terminals get lines of this width
 UNKNOWN_COLUMNS: Final = 80  # of a terminal of unknown width
@@ -196,13 +199,25 @@ def show_fetching(done: int, total: int, where: str) -> None:
     draw_line(text if done < total else "", sys.stderr)
 
 
+def _console(color: str) -> "Console":
+    """The terminal of a bar, with colours as `Paint` has them."""
+    from rich.console import Console
+
+    is_colored = Paint(color, sys.stderr).is_on
+    system: Final = "auto" if is_colored else None
+    return Console(stderr=True, color_system=system, no_color=not is_colored)
+
+
 @contextmanager
-def progress_bar(title: str, total_bytes: int, is_shown: bool) -> Iterator[ByteProgress]:
+def progress_bar(
+    title: str, total_bytes: int, is_shown: bool, color: str
+) -> Iterator[ByteProgress]:
     """A bar with percent and bytes on stderr while the body runs.
 
     Args:
         total_bytes: size of all inputs on disk, 0 if unknown.
         is_shown: the user did not turn it off. Without a terminal, few messages replace the bar.
+        color: see `Paint`.
     """
     if not is_shown:
         yield no_progress
@@ -210,7 +225,6 @@ def progress_bar(title: str, total_bytes: int, is_shown: bool) -> Iterator[ByteP
     if not sys.stderr.isatty():
         yield WordsOfProgress(title, total_bytes, Messages().say)
         return
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
@@ -221,7 +235,7 @@ def progress_bar(title: str, total_bytes: int, is_shown: bool) -> Iterator[ByteP
         DownloadColumn(),
         TimeRemainingColumn(),
     )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Bar(*columns, console=_console(color), transient=True) as bar:
         task = bar.add_task(title, total=total_bytes or None)
         _Shown.instead = lambda text: bar.update(task, description=text or title)
         try:
@@ -235,16 +249,16 @@ def no_step(done: int, total: int, what: str) -> None:
 
 
 @contextmanager
-def steps_bar(unit: str, is_shown: bool) -> Iterator[StepReport]:
+def steps_bar(unit: str, is_shown: bool, color: str) -> Iterator[StepReport]:
     """A bar on stderr that counts parts while the body runs: 3 of 11 sections, and at which it is.
 
     Args:
         unit: what is counted. is_shown: the user did not turn it off; it still needs a terminal.
+        color: see `Paint`.
     """
     if not is_shown or not sys.stderr.isatty():
         yield no_step
         return
-    from rich.console import Console
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
@@ -253,7 +267,7 @@ def steps_bar(unit: str, is_shown: bool) -> Iterator[StepReport]:
         TextColumn("{task.completed} of {task.total} " + unit + ", now {task.description}"),
         TimeElapsedColumn(),
     )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Bar(*columns, console=_console(color), transient=True) as bar:
         task = bar.add_task("", total=0)
         at = ""
 

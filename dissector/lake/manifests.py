@@ -26,13 +26,18 @@ _SUFFIX: Final = ".json"
 class UnreadManifest(NamedTuple):
     """A manifest that this program cannot read.
 
-    text: the reason, and what to do. is_newer: a newer program wrote the manifest.
+    fault: the reason, and what to do. is_newer: a newer program wrote the manifest.
     """
 
     capture_id: str
     path: str
-    text: str
-    is_newer: bool
+    fault: str
+    is_newer: bool = False
+
+    @property
+    def text(self) -> str:
+        """The file and its fault."""
+        return f"{self.path}: {self.fault}"
 
 
 class _Read(NamedTuple):
@@ -114,9 +119,7 @@ class Manifests:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                contents.append(
-                    _unread(name, path, f"cannot read {path}: {error}; {manifest.MEND}")
-                )
+                contents.append(UnreadManifest(name, path, _unreadable(error.strerror or error)))
                 continue
             contents.append(known.content)
         return contents
@@ -144,18 +147,18 @@ def _content(name: str, path: str) -> Manifest | UnreadManifest:
     """
     try:
         with open(path, "rb") as file:
-            capture = manifest.from_json(file.read().decode("utf-8"), path)
+            capture = manifest.from_json(file.read().decode("utf-8"), "it")
         if capture.capture_id != name:
-            raise InputError(f"{path} is the manifest of {capture.capture_id}: rename it")
+            raise InputError(f"it is the manifest of {capture.capture_id}: rename it")
     except InputError as error:
-        return _unread(name, path, str(error), isinstance(error, NewerLake))
+        return UnreadManifest(name, path, str(error), isinstance(error, NewerLake))
     except UnicodeDecodeError as error:
-        return _unread(name, path, f"cannot read {path}: {error}; {manifest.MEND}")
+        return UnreadManifest(name, path, _unreadable(error))
     return capture
 
 
-def _unread(name: str, path: str, text: str, is_newer: bool = False) -> UnreadManifest:
-    return UnreadManifest(name, path, text, is_newer)
+def _unreadable(why: object) -> str:
+    return f"it cannot be read: {why}; {manifest.MEND}"
 
 
 def is_named(capture: str, patterns: Iterable[str]) -> bool:

@@ -183,10 +183,7 @@ def open_lake(folder: Path, manifests: Manifests | None = None) -> Iterator[Lake
 def verify(lake: Lake) -> list[LakeProblem]:
     """Check every file against its manifest: it exists, its bytes, row count and schema are equal,
     and its rows are of the manifest's captures."""
-    problems = [
-        LakeProblem(each.capture_id, each.path, each.text.removeprefix(f"{each.path} "))
-        for each in lake.unread
-    ]
+    problems = [LakeProblem(each.capture_id, each.path, each.fault) for each in lake.unread]
     stored = mirror.of(lake.folder)
     copies = (copy for capture in lake.captures for copy in copies_of(capture))
     unfetched = {} if stored is None else stored.fetched(copies, is_fresh=True)

@@ -198,7 +198,7 @@ class DuckdbEngine:
 
     def budget(self, _tasks: int) -> tuple[str, int | None]:
         """Memory and threads of one task; tasks run one after the other."""
-        return MEMORY, self._threads
+        return self._memory, self._threads
 
     def each(self, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
         """The results of a function for all tasks, in order."""

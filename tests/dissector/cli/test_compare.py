@@ -25,6 +25,22 @@ def test_a_slower_run_is_worse_and_fails_a_job_that_asks(command: Command) -> No
 
 
 @pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        ("worse", EXIT_FAIL_ON), ("better", EXIT_FAIL_ON), ("tests == 0", EXIT_FAIL_ON),
+        ("verdicts.worse > 0", EXIT_OK),
+    ],
+)  # fmt: skip
+def test_a_job_that_asks_for_a_verdict_fails_where_nothing_could_be_tested(
+    asked: str, code: int, command: Command
+) -> None:
+    result = command("compare", CURSUS, CURSUS, "--metric", "redeliveries", "--fail-on", asked)
+    assert "Nothing could be tested" in result.out and result.code == code
+    assert ("tests == 0" in result.err) == (code == EXIT_FAIL_ON)
+    assert "verdicts" not in result.err
+
+
+@pytest.mark.parametrize(
     ("conditions", "code"),
     [
         (("better", "not-comparable", "tests == 0"), EXIT_OK),

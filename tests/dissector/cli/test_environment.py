@@ -81,7 +81,7 @@ sys.exit(signal.getsignal(signal.SIGINT) is not signal.default_int_handler)
 """
 
 
-@pytest.mark.parametrize("module", ["click", "dissector.cli.options", "dissector.errors"])
+@pytest.mark.parametrize("module", ["typing", "click", "dissector.cli.options", "dissector.errors"])
 def test_an_interrupt_while_modules_are_imported_has_no_traceback(module: str) -> None:
     """It is the system that ends the process; afterwards the command says that it was told."""
     command = [sys.executable, "-c", INTERRUPTED]

@@ -261,7 +261,7 @@ def test_a_terminal_sees_how_far_a_report_is(
     steps = [f"{done} of 4" for done in range(4)]
 
     @contextmanager
-    def bar(unit: str, is_shown: bool) -> Iterator[Any]:
+    def bar(unit: str, is_shown: bool, color: str) -> Iterator[Any]:
         said.append((unit, is_shown))
         yield lambda done, total, at: said.append((f"{done} of {total} at {at}", is_shown))
 

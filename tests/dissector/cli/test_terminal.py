@@ -1,6 +1,7 @@
 """Words, colours and safe text."""
 
 import io
+import re
 
 import pytest
 from hypothesis import given
@@ -105,14 +106,36 @@ def test_progress_is_drawn_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -
     screen = Screen()
     monkeypatch.setattr("sys.stderr", screen)
     monkeypatch.setenv("TERM", "xterm")
-    with progress_bar("reading", 200, True) as progress:
+    with progress_bar("reading", 200, True, "auto") as progress:
         progress(100)
     assert "50.0 %" in screen.getvalue() and "200 bytes" in screen.getvalue()
-    with progress_bar("reading", 200, False) as progress:
+    with progress_bar("reading", 200, False, "auto") as progress:
         assert progress is no_progress
     monkeypatch.setattr("sys.stderr", io.StringIO())
-    with progress_bar("reading", 200, True) as progress:
+    with progress_bar("reading", 200, True, "auto") as progress:
         assert isinstance(progress, WordsOfProgress)
+
+
+def drawn(color: str) -> str:
+    """What a bar writes to a terminal."""
+    with pytest.MonkeyPatch.context() as patch:
+        screen = Screen()
+        patch.setattr("sys.stderr", screen)
+        with progress_bar("reading", 200, True, color) as progress:
+            progress(100)
+        with steps_bar("sections", True, color) as step:
+            step(3, 11, "errors")
+    return screen.getvalue()
+
+
+def test_bars_have_colours_where_the_output_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    has_style = re.compile(r"\x1b\[[0-9;]*m").search
+    assert has_style(drawn("auto"))
+    assert "50.0 %" in drawn("never") and not has_style(drawn("never"))
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not has_style(drawn("auto")) and has_style(drawn("always"))
 
 
 def test_without_a_terminal_progress_is_few_words_after_a_while() -> None:
@@ -130,13 +153,13 @@ def test_steps_are_drawn_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("sys.stderr", screen)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("TERM", "xterm")
-    with steps_bar("sections", True) as step:
+    with steps_bar("sections", True, "auto") as step:
         step(3, 11, "errors")
     assert "3 of 11 sections, now errors" in screen.getvalue()
-    with steps_bar("sections", False) as step:
+    with steps_bar("sections", False, "auto") as step:
         assert step is no_step
     monkeypatch.setattr("sys.stderr", io.StringIO())
-    with steps_bar("sections", True) as step:
+    with steps_bar("sections", True, "auto") as step:
         assert step is no_step
 
 
@@ -151,7 +174,7 @@ def test_what_is_fetched_is_drawn_on_a_terminal_only(monkeypatch: pytest.MonkeyP
     assert screen.getvalue() == f"\r\x1b[K{line}"
     show_fetching(2000, 2000, "s3://a/lake")
     assert screen.getvalue().endswith("\r\x1b[K")
-    with steps_bar("sections", True) as step:
+    with steps_bar("sections", True, "auto") as step:
         step(3, 11, "errors")
         show_fetching(500, 2000, "s3://a/lake")
         step(4, 11, "latency")

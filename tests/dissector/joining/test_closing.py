@@ -9,15 +9,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import duckdb
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from dissector.joining import closing
 from dissector.joining.closing import CLOSED, SCHEMAS, Target, close_group
-from dissector.joining.files import FEW_ROWS, JoinSettings, files_of
+from dissector.joining.files import FEW_ROWS, JoinSettings, digests, files_of
 from dissector.joining.links import JoinPlan
 from dissector.joining.planning import parts_of
 from dissector.lake.reader import open_lake
+from dissector.queries.duckdb_engine import DuckdbEngine
+from dissector.report.aggregation_cache import join_captures, survey_captures
 from dissector.schemas.enums import BOTH_DIRECTIONS
 from tests.choosing import examples
 from tests.dissector.joining.cutting import (
@@ -162,6 +166,26 @@ def test_a_task_goes_to_another_process_and_writes_the_same_bytes(tmp_path: Path
             files = [target.path(name).read_bytes() for name in SCHEMAS]
             digests.append([hashlib.sha256(data).hexdigest() for data in files])
     assert digests[0] == digests[1] == digests[2]
+
+
+def test_joining_has_the_threads_and_the_memory_of_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landed("java-j24_unload.pcap", [203], tmp_path)
+    connect, had = duckdb.connect, []
+
+    def connected(**options: Any) -> duckdb.DuckDBPyConnection:
+        database = connect(**options)
+        limits = "SELECT current_setting('threads'), current_setting('memory_limit')"
+        had.append(database.execute(limits).fetchone())
+        return database
+
+    monkeypatch.setattr(closing, "FEW_ROWS", 0)  # few rows have one thread
+    with open_lake(tmp_path / "lake") as lake, DuckdbEngine(tmp_path, 3, "300MiB") as engine:
+        plan = survey_captures(lake, digests(lake.captures), None, tmp_path)
+        monkeypatch.setattr(duckdb, "connect", connected)
+        assert join_captures(engine, plan, plan.captures, tmp_path) is not None
+    assert had == [(3, "300.0 MiB")]
 
 
 @settings(max_examples=examples(12, 6))

@@ -276,6 +276,22 @@ def test_one_manifest_that_cannot_be_read_hides_no_other_capture(
     assert problems(tmp_path) == []
 
 
+@pytest.mark.parametrize("is_folder", [True, False], ids=["a folder", "no UTF-8"])
+def test_a_problem_names_a_manifest_that_cannot_be_opened_once(
+    tmp_path: Path, is_folder: bool
+) -> None:
+    capture = land(tmp_path, "a", content(300)).capture_id
+    land(tmp_path, "b", content(300))
+    path = tmp_path / "_manifest" / f"{capture}.json"
+    path.unlink()
+    path.mkdir() if is_folder else path.write_bytes(b"\xff")
+    with open_lake(tmp_path) as lake:
+        (problem,) = verify(lake)
+        assert (problem.capture_id, problem.path) == (capture, str(path))
+        assert str(path) not in problem.text and "cannot be read" in problem.text
+        assert [each.text for each in lake.unread] == [f"{path}: {problem.text}"]
+
+
 def test_captures_in_a_group_are_removed_with_it_and_no_other_way(tmp_path: Path) -> None:
     ids = [land(tmp_path, f"n{size}", content(size)).capture_id for size in (300, 400, 500)]
     (group,) = compact(tmp_path).groups
