@@ -57,9 +57,7 @@ later_deliveries AS (
   WHERE
     d.message_count > 0 AND d.frame_no > t.refusal_no
     AND micros(d.ts) * 1000 > t.told_ns + $settle_s * 1000000000
-  GROUP BY
-    t.capture, t.subscription, t.client_ip, t.member, t.told_ns, t.error_code, t.error_text,
-    t.request_no, t.refusal_no
+  GROUP BY ALL
 ),
 readmitted_members AS ( -- Members with an accepted request after their refusal.
   SELECT t.capture, t.subscription, t.member
@@ -86,5 +84,4 @@ SELECT
   c.request_no AS frame_request, c.refusal_no AS frame_refusal,
   c.first_no AS frame_first_delivery, c.last_no AS frame_last_delivery
 FROM later_deliveries AS c
-ANTI JOIN readmitted_members AS a
-  ON a.capture = c.capture AND a.subscription = c.subscription AND a.member = c.member
+ANTI JOIN readmitted_members AS a USING (capture, subscription, member)

@@ -58,7 +58,7 @@ commit_counts AS (
   SELECT a.capture, a.topic, a.subscription, count(*) AS commits
   FROM acks AS a
   JOIN (SELECT DISTINCT capture, topic, subscription FROM record_deliveries) AS s
-    ON s.capture = a.capture AND s.topic = a.topic AND s.subscription = a.subscription
+    USING (capture, topic, subscription)
   WHERE a.action = 'ack'
   GROUP BY a.capture, a.topic, a.subscription
 )
@@ -74,6 +74,5 @@ SELECT
   max_by(s.first_no, s.times) AS frame_first_delivery,
   max_by(s.last_no, s.times) AS frame_last_delivery
 FROM record_deliveries AS s
-LEFT JOIN commit_counts AS k
-  ON k.capture = s.capture AND k.topic = s.topic AND k.subscription = s.subscription
+LEFT JOIN commit_counts AS k USING (capture, topic, subscription)
 GROUP BY s.capture, s.topic, s.subscription, s.partition

@@ -205,8 +205,7 @@ refusals AS (
     max(e.response_frame_no) AS last_no,
     min_by(e.connection_id, e.request_frame_no) AS connection_id
   FROM classified_refusals AS e
-  GROUP BY
-    e.capture, e.topic, e.subscription, e.client_ip, e.request_command, e.error_code, e.cause
+  GROUP BY ALL
 ),
 named_refusals AS ( -- Texts about a range end with the owner's address: R:/10.0.0.1:40000]}
   SELECT
@@ -290,7 +289,7 @@ owner_activity AS ( -- The last frame from the owner's client before the last re
   SELECT
     h.capture, h.request_no, max(f.last_ts_ns) AS heard_ns, max(f.frame_no) AS heard_no
   FROM last_owners AS h
-  JOIN named_refusals AS n ON n.capture = h.capture AND n.request_no = h.request_no
+  JOIN named_refusals AS n USING (capture, request_no)
   JOIN frames AS f ON f.capture = h.capture AND f.connection_id = h.connection_id
   WHERE f.direction = 'to_broker' AND f.frame_no < n.last_no
   GROUP BY h.capture, h.request_no

@@ -94,7 +94,7 @@ WITH refusals AS ( -- ACKs that the broker refused.
     e.capture, e.connection_id, e.request_frame_no, e.response_frame_no, e.error_code,
     e.error_text, floor_div(e.response_last_ns, 1000) AS at_us
   FROM exchanges AS e
-  JOIN pulsar_links AS l ON l.capture = e.capture AND l.connection_id = e.connection_id
+  JOIN pulsar_links AS l USING (capture, connection_id)
   WHERE
     e.kind = 'ack' AND e.outcome = 'error' AND e.error_code IS NOT NULL
     AND e.request_frame_no IS NOT NULL AND e.response_last_ns IS NOT NULL
@@ -105,7 +105,7 @@ redelivered AS (
     d.redelivery_cause, d.redelivery_count, d.previous_connection_id, d.previous_frame_no,
     micros(d.ts) AS at_us
   FROM deliveries AS d
-  JOIN pulsar_links AS l ON l.capture = d.capture AND l.connection_id = d.connection_id
+  JOIN pulsar_links AS l USING (capture, connection_id)
   WHERE
     d.is_redelivered AND d.topic LIKE 'persistent://%' AND d.previous_frame_no IS NOT NULL
     AND d.redelivery_cause <> 'seek'
@@ -129,10 +129,7 @@ earlier_acks AS ( -- ACKs between two deliveries of an id; is_part: none was of 
     a.action = 'ack' AND a.txn_most_bits IS NULL AND a.validation_error IS NULL
     AND a.ack_type = 'Individual'
     AND a.frame_no > g.previous_frame_no AND a.frame_no < g.frame_no
-  GROUP BY
-    g.capture, g.topic, g.subscription, g.ledger_id, g.entry_id, g.frame_no, g.at_us,
-    g.message_count, g.redelivery_cause, g.redelivery_count, g.previous_connection_id,
-    g.previous_frame_no, a.connection_id, a.consumer_id, a.incarnation
+  GROUP BY ALL
 ),
 consumer_ends AS ( -- The close of the acknowledging consumer, or its connection's end.
   SELECT
@@ -158,15 +155,11 @@ wrong_cumulative_acks AS ( -- Cumulative ACKs of a subscription type that allows
     max(micros(a.ts)) AS at_us, max(a.frame_no) AS ack_no,
     max_by(a.ledger_id, a.frame_no) AS ledger_id, max_by(a.entry_id, a.frame_no) AS entry_id
   FROM acks AS a
-  JOIN pulsar_consumers AS c
-    ON c.capture = a.capture AND c.connection_id = a.connection_id
-    AND c.consumer_id = a.consumer_id AND c.incarnation = a.incarnation
+  JOIN pulsar_consumers AS c USING (capture, connection_id, consumer_id, incarnation)
   WHERE
     a.action = 'ack' AND a.ack_type = 'Cumulative'
     AND c.subscription_type IN ('Shared', 'Key_Shared')
-  GROUP BY
-    a.capture, a.connection_id, a.consumer_id, a.incarnation, c.topic, c.subscription,
-    c.subscription_type
+  GROUP BY ALL
 ),
 refused_ids AS (
   SELECT
@@ -238,9 +231,7 @@ vain_acks AS ( -- Ids acknowledged in vain, with connection and consumer of the 
     min_by(r.txn_least_bits, r.frame_no),
     CASE WHEN r.subscription IS NOT NULL THEN count(e.entry_id) END
   FROM refused_ids AS r
-  LEFT JOIN accepted_ids AS e
-    ON e.capture = r.capture AND e.topic = r.topic AND e.subscription = r.subscription
-    AND e.ledger_id = r.ledger_id AND e.entry_id = r.entry_id
+  LEFT JOIN accepted_ids AS e USING (capture, topic, subscription, ledger_id, entry_id)
   LEFT JOIN redelivered AS g
     ON g.capture = r.capture AND g.topic = r.topic AND g.subscription = r.subscription
     AND g.ledger_id = r.ledger_id AND g.entry_id = r.entry_id
@@ -271,9 +262,7 @@ vain_acks AS ( -- Ids acknowledged in vain, with connection and consumer of the 
     ON g.capture = d.capture AND g.previous_connection_id = d.connection_id
     AND g.previous_frame_no = d.frame_no
   WHERE d.outcome = 'ack_rolled_back'
-  GROUP BY
-    a.capture, a.connection_id, a.consumer_id, a.incarnation, a.topic, a.subscription,
-    a.ledger_id, a.entry_id, a.txn_most_bits, a.txn_least_bits
+  GROUP BY ALL
 ),
 unkept_acks AS (
   SELECT
@@ -360,28 +349,21 @@ refusal_totals AS (
       END AS transaction
     FROM vain_acks
   ) AS i
-  JOIN pulsar_consumers AS c
-    ON c.capture = i.capture AND c.connection_id = i.connection_id
-    AND c.consumer_id = i.consumer_id AND c.incarnation = i.incarnation
-  GROUP BY
-    i.capture, i.way, c.topic, c.subscription, c.subscription_type, c.consumer_name, c.client_ip,
-    i.error_code
+  JOIN pulsar_consumers AS c USING (capture, connection_id, consumer_id, incarnation)
+  GROUP BY ALL
 ),
 accepted_acks AS ( -- ACKs with a request id that were accepted after the last refusal.
   SELECT
     s.capture, s.topic, s.subscription, s.consumer_name, s.client_ip, s.error_code,
     count(*) AS acks
   FROM refusal_totals AS s
-  JOIN pulsar_consumers AS c
-    ON c.capture = s.capture AND c.topic = s.topic AND c.subscription = s.subscription
-    AND c.consumer_name = s.consumer_name AND c.client_ip = s.client_ip
+  JOIN pulsar_consumers AS c USING (capture, topic, subscription, consumer_name, client_ip)
   JOIN exchanges AS e
     ON e.capture = c.capture AND e.connection_id = c.connection_id
     AND e.consumer_id = c.consumer_id AND e.incarnation = c.incarnation
     AND e.kind = 'ack' AND e.outcome = 'ok' AND e.response_last_ns > s.at_us * 1000
   WHERE s.way = 'refused'
-  GROUP BY
-    s.capture, s.topic, s.subscription, s.consumer_name, s.client_ip, s.error_code
+  GROUP BY ALL
 )
 SELECT
   s.capture, s.acked_us * 1000 AS first_ns, s.at_us * 1000 AS last_ns,
