@@ -519,11 +519,11 @@ client_activity AS (
     max(micros(f.ts)) FILTER (
       WHERE f.direction = 'to_client' AND f.status = 'complete' AND (w.next_us IS NULL
         OR micros(f.ts) < w.next_us)
-    ) AS heard_us,
+    ) AS alive_us,
     max(f.frame_no) FILTER (
       WHERE f.direction = 'to_client' AND f.status = 'complete' AND (w.next_us IS NULL
         OR micros(f.ts) < w.next_us)
-    ) AS heard_frame_no,
+    ) AS alive_frame_no,
     max(CASE WHEN f.frame_no = n.closed_frame_no THEN micros(f.ts) END) AS closed_us,
     max_by(
       CASE
@@ -566,18 +566,18 @@ client_activity AS (
 ),
 longest_waits AS (
   SELECT
-    h.*, least(coalesce(h.next_us, h.heard_us), coalesce(h.closed_us, h.heard_us)) AS end_us,
+    h.*, least(coalesce(h.next_us, h.alive_us), coalesce(h.closed_us, h.alive_us)) AS end_us,
     coalesce(h.activity LIKE '%false%', FALSE) AS is_inactive
   FROM client_activity AS h
   WHERE
-    h.heard_us - h.start_us >= 5000000
-    AND least(coalesce(h.next_us, h.heard_us), coalesce(h.closed_us, h.heard_us)) - h.start_us
+    h.alive_us - h.start_us >= 5000000
+    AND least(coalesce(h.next_us, h.alive_us), coalesce(h.closed_us, h.alive_us)) - h.start_us
     >= 5000000
   QUALIFY row_number() OVER (
     PARTITION BY h.capture, h.topic, h.subscription, h.began_us
     ORDER BY
       CASE WHEN h.activity LIKE '%false%' THEN 1 ELSE 0 END,
-      least(coalesce(h.next_us, h.heard_us), coalesce(h.closed_us, h.heard_us)) - h.start_us
+      least(coalesce(h.next_us, h.alive_us), coalesce(h.closed_us, h.alive_us)) - h.start_us
         DESC,
       h.connection_id, h.consumer_id, h.incarnation
   ) = 1

@@ -29,8 +29,7 @@ do = "Look at why the consumer does not commit, or at where it asks from: a brok
 */
 WITH repeated_records AS (
   SELECT
-    d.capture, d.topic, d.subscription, d.partition, d.entry_id, count(*) AS again,
-    max(d.redelivery_cause) AS cause
+    d.capture, d.topic, d.subscription, d.partition, d.entry_id, max(d.redelivery_cause) AS cause
   FROM deliveries AS d
   JOIN connections AS c
     ON c.capture = d.capture AND c.connection_id = d.connection_id AND c.protocol = 'cursus'

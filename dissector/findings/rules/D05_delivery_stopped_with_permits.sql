@@ -238,7 +238,7 @@ SELECT
     OR (w.subscription_type = 'Shared' AND 2 * w.left_unacked <= w.stopped_unacked)
     AS ruled_out_unacked,
   w.send_frame_no AS frame_send_that_waits, w.receipt_frame_no AS frame_its_receipt,
-  w.last_frame_no AS frame_last_message, w.heard_frame_no AS frame_broker_alive,
+  w.last_frame_no AS frame_last_message, w.alive_frame_no AS frame_broker_alive,
   w.next_frame_no AS frame_next_message
 FROM long_waits AS w
 LEFT JOIN paused_reads AS p USING (capture, topic, subscription, began_us)

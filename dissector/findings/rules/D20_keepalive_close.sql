@@ -122,7 +122,7 @@ later_traffic AS (
     ) AS pongs_behind,
     max(f.frame_no) FILTER (
       WHERE f.direction <> g.direction AND (g.pong_no IS NULL OR f.frame_no < g.ping_no)
-    ) AS last_heard,
+    ) AS last_received,
     max(CASE WHEN f.direction = g.direction THEN f.frame_no END) AS last_said
   FROM first_unanswered AS g
   JOIN frames AS f USING (capture, connection_id)
@@ -159,7 +159,7 @@ SELECT
   b.pings_behind AS measured_pings_behind, b.retransmitted AS measured_retransmitted,
   b.retransmitted = 0 AS ruled_out_network,
   b.frames_behind > 0 AND b.pong_no IS NULL AS ruled_out_idle,
-  b.ping_no AS frame_ping, b.last_heard AS frame_last_of_the_silent_side,
+  b.ping_no AS frame_ping, b.last_received AS frame_last_of_the_silent_side,
   b.last_said AS frame_last_of_the_other_side, b.pong_no AS frame_late_pong
 FROM later_traffic AS b
 JOIN ping_counts AS p USING (capture, connection_id)

@@ -176,7 +176,7 @@ answered_opens AS ( -- Opens that the broker answered otherwise, and the next gr
   SELECT
     w.kind, w.capture, w.connection_id, w.topic, w.client_ip, w.client_version, w.opened_frame_no,
     w.opened_ns, w.link_last_ns, w.migrated_no, coalesce(w.migrated_no, w.closed_no) AS answer_no,
-    coalesce(max(f.last_ts_ns), w.closed_ns) AS told_ns,
+    coalesce(max(f.last_ts_ns), w.closed_ns) AS notified_ns,
     max(nullif(regexp_extract(f.detail, '"brokerServiceUrl(Tls)?":"([^"]*)"', 2), ''))
       AS migrated_to,
     min(o.answered_ns) AS followed_ns, min(o.ready_frame_no) AS followed_no,
@@ -239,10 +239,10 @@ SELECT
   a.topic AS subject_topic, a.client_ip AS subject_client_ip,
   CASE a.kind WHEN 'producer' THEN 'PRODUCER' ELSE 'SUBSCRIBE' END AS measured_command,
   count(*) AS measured_refused,
-  max(coalesce(a.followed_ns, a.link_last_ns) - a.told_ns) / 1e9 AS measured_lasted_s,
+  max(coalesce(a.followed_ns, a.link_last_ns) - a.notified_ns) / 1e9 AS measured_lasted_s,
   count(a.followed_ns) AS measured_successes, CAST(0 AS BIGINT) AS measured_pongs,
   min_by(a.client_version, a.opened_frame_no) AS measured_client_version,
-  min_by((a.told_ns - a.opened_ns) / 1e6, a.opened_frame_no) AS measured_answered_ms,
+  min_by((a.notified_ns - a.opened_ns) / 1e6, a.opened_frame_no) AS measured_answered_ms,
   min_by(a.migrated_to, a.opened_frame_no) AS measured_migrated_to,
   min_by(a.opened_at, a.opened_frame_no) AS measured_opened_at,
   min(a.opened_frame_no) AS frame_first,

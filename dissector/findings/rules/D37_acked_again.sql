@@ -190,7 +190,7 @@ vain_acks AS ( -- Ids acknowledged in vain, with connection and consumer of the 
     z.ledger_id, z.entry_id,
     CASE WHEN z.close_us - z.acked_us > $close_s * 1000000 THEN 'not_kept' ELSE '' END AS way,
     z.acked_us, z.close_us, z.at_us, z.previous_frame_no AS given_no, z.ack_no,
-    z.closed_frame_no AS close_no, CAST(NULL AS BIGINT) AS refusal_no, z.frame_no AS again_no,
+    z.closed_frame_no AS close_no, CAST(NULL AS BIGINT) AS refusal_no, z.frame_no AS redelivered_no,
     CAST(NULL AS BIGINT) AS messages, CAST(NULL AS BIGINT) AS acks,
     CAST(NULL AS STRING) AS error_code, CAST(NULL AS STRING) AS error_text,
     CAST(NULL AS BIGINT) AS txn_most_bits, CAST(NULL AS BIGINT) AS txn_least_bits,
@@ -325,7 +325,7 @@ refusal_totals AS (
     i.capture, i.way, c.topic, c.subscription, c.subscription_type, c.consumer_name, c.client_ip,
     i.error_code, min(i.acked_us) AS acked_us, max(i.at_us) AS at_us, min(i.at_us) AS first_at_us,
     max(i.close_us) AS close_us, count(*) AS entries, max(i.close_us - i.acked_us) AS before_us,
-    min(i.close_us - i.acked_us) AS least_us, count(i.again_no) AS again,
+    min(i.close_us - i.acked_us) AS least_us, count(i.redelivered_no) AS redeliveries,
     CAST(sum(i.messages) AS BIGINT) AS messages,
     coalesce(max(i.acks), count(DISTINCT i.ack_no)) AS acks, sum(i.elsewhere) AS elsewhere,
     min_by(i.error_text, (i.ack_no, i.ledger_id, i.entry_id)) AS error_text,
@@ -335,8 +335,8 @@ refusal_totals AS (
     min_by(i.given_no, (i.ack_no, i.ledger_id, i.entry_id)) AS given_no, min(i.ack_no) AS ack_no,
     min_by(i.close_no, CASE WHEN i.close_no IS NOT NULL THEN (i.ack_no, i.ledger_id, i.entry_id) END)
       AS close_no,
-    min_by(i.again_no, CASE WHEN i.again_no IS NOT NULL THEN (i.ack_no, i.ledger_id, i.entry_id) END)
-      AS again_no,
+    min_by(i.redelivered_no, (i.ack_no, i.ledger_id, i.entry_id))
+      FILTER (WHERE i.redelivered_no IS NOT NULL) AS redelivered_no,
     min(i.refusal_no) AS refusal_no,
     max(i.refusal_no) AS last_refusal_no
   FROM (
@@ -381,7 +381,7 @@ SELECT
     WHEN h.due_us > s.close_us THEN ', since it was not due yet'
     WHEN h.hole IS NOT NULL THEN ''
   END AS measured_hole_delay,
-  s.messages AS measured_messages, s.acks AS measured_acks, s.again AS measured_again,
+  s.messages AS measured_messages, s.acks AS measured_acks, s.redeliveries AS measured_again,
   s.subscription_type AS measured_subscription_type, s.error_code AS measured_error_code,
   nullif(s.error_text, '') AS measured_error_text, s.first_id AS measured_first_id,
   s.transaction AS measured_transaction, s.transactions AS measured_transactions,
@@ -391,7 +391,7 @@ SELECT
   s.refusal_no AS frame_first_refusal,
   CASE WHEN s.way <> 'rolled_back' THEN s.close_no END AS frame_close,
   CASE WHEN s.way = 'rolled_back' THEN s.close_no END AS frame_abort,
-  s.again_no AS frame_delivered_again, s.last_refusal_no AS frame_last_refusal
+  s.redelivered_no AS frame_delivered_again, s.last_refusal_no AS frame_last_refusal
 FROM refusal_totals AS s
 LEFT JOIN unacked_gaps AS h
   ON h.capture = s.capture AND h.topic = s.topic AND h.subscription = s.subscription

@@ -63,7 +63,7 @@ listed_topics AS (
 ),
 watched_topics AS ( -- Topic lists that brokers sent to watching clients; names: before the deleted ones.
   SELECT
-    f.capture, l.client_ip, f.connection_id, f.frame_no, f.last_ts_ns AS told_ns,
+    f.capture, l.client_ip, f.connection_id, f.frame_no, f.last_ts_ns AS listed_ns,
     split_part(CAST(f.detail AS STRING), '"deleted_topics"', 1) AS names
   FROM frames AS f
   JOIN pulsar_links AS l USING (capture, connection_id)
@@ -122,7 +122,7 @@ SELECT
   t.client_ip AS subject_client_ip, max(s.entries) AS measured_entries,
   coalesce(max(o.topics), 0) AS measured_subscribed,
   max(regexp_extract(CAST(q.detail AS STRING), '"namespace":"([^"]*)"', 1)) AS measured_namespace,
-  (max(u.end_us) * 1000 - min(t.told_ns)) / 1e9 AS measured_silent_s,
+  (max(u.end_us) * 1000 - min(t.listed_ns)) / 1e9 AS measured_silent_s,
   min(q.frame_no) AS frame_question, min(t.frame_no) AS frame_list,
   min(s.send_no) AS frame_first_send
 FROM watched_topics AS t
@@ -138,4 +138,4 @@ LEFT JOIN (
   GROUP BY capture, client_ip
 ) AS o ON o.capture = t.capture AND o.client_ip = t.client_ip
 GROUP BY s.capture, s.topic, t.client_ip
-HAVING max(u.end_us) * 1000 - min(t.told_ns) >= $told_s * 1000000000
+HAVING max(u.end_us) * 1000 - min(t.listed_ns) >= $told_s * 1000000000
