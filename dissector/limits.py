@@ -42,7 +42,7 @@ MAX_FRUITLESS_BYTES: Final = 16 << 20  # compressed, in a row, that give none; l
 MEMBER_CHARGE_BYTES: Final = 256  # counted so for each compressed member, as setting one up costs
 MAX_ZSTD_WINDOW_BYTES: Final = 128 << 20  # of a compressed input; what needs more is not read
 MAX_XZ_BYTES: Final = 256 << 20  # memory of its decompressor; likewise
-MAX_UNTIMED_RANGES: Final = 1 << 18  # of packets without a time; more: all after them are so, too
+MAX_TIMELESS_RANGES: Final = 1 << 18  # of packets without a time; more: all after them are so, too
 MAX_INTERFACES: Final = 65_536  # interfaces of one capture; more: packets counted `interface_limit`
 
 # -- packets

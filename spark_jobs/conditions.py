@@ -79,10 +79,10 @@ def _mask(batch: "pa.RecordBatch", condition: Any) -> "pa.Array":
         return column.is_valid()
     if name == "In":
         values = [value for value in condition.value if value is not None]
-        found = pc.is_in(column, pa.array(values, column.type))
+        is_listed = pc.is_in(column, pa.array(values, column.type))
         # IN is null for a null value, and for a value that is not in a list with a null.
-        unknown = pc.invert(found) if len(values) < len(condition.value) else column.is_null()
-        return pc.if_else(pc.or_(unknown, column.is_null()), pa.scalar(None, pa.bool_()), found)
+        unknown = pc.invert(is_listed) if len(values) < len(condition.value) else column.is_null()
+        return pc.if_else(pc.or_(unknown, column.is_null()), pa.scalar(None, pa.bool_()), is_listed)
     if name in _PATTERNS:
         return getattr(pc, _PATTERNS[name])(column, condition.value)
     if name == "EqualNullSafe":

@@ -214,7 +214,7 @@ class Endless:
             packets = PacketColumns(np.ascontiguousarray(columns.matrix[:, :rows]))
             chosen = rows_before(packets, rows, cuts)
             if chosen == 0:
-                yield PacketBatch(data, packets, 0, lambda dissection: [], is_border=True)
+                yield PacketBatch(data, packets, 0, lambda dissection: [], is_boundary=True)
                 continue
             self.now_ns = int(packets.ts_ns[chosen - 1])
             yield PacketBatch(

@@ -58,7 +58,7 @@ HANDLES: Final = ("producers", "consumers")
 MORE: Final = ("own_capture", "own_connection_id", "response_capture", "response_connection_id",
                "previous_capture", "ack_capture", "ack_connection_id", "order_no", "lag",
                "closed_capture", "closed_connection_id", "closed_no")  # fmt: skip
-# What a border destroys or adds to reports, whatever is joined.
+# What a boundary destroys or adds to reports, whatever is joined.
 LOST: Final = {
     "about", "closing", "coverage",  # of files and captures, their notices and their ends
     "evidence", "title", "text",  # sentences name captures and frames

@@ -10,10 +10,10 @@ FRAME: Final = """
 A frame was under way: the first capture has its beginning and the second its end, and neither what
 it says. Its row, and what follows from it: the answer of a request, its time, balances."""
 NOTHING_TOLD: Final = """
-The first frames behind the border do not tell what they are (plain words of Cursus), and are
+The first frames behind the boundary do not tell what they are (plain words of Cursus), and are
 skipped: their exchanges lack the other half."""
 LEGS: Final = """
-The border lies between the handshakes of the two legs of a proxied connection and their first
+The boundary lies between the handshakes of the two legs of a proxied connection and their first
 frames, by which they are known as a pair: each message counts on both."""
 NO_CHECKSUM: Final = """
 Messages without a checksum: two taps that show the same one at other moments have nothing to know
@@ -65,14 +65,14 @@ KNOWN: Final[dict[str, dict[str, int]]] = {
 
 ALONE: Final = """
 Captures that share no connection and no message are counted each by itself: the connections that a
-client opened within ten seconds, on both sides of the border, the chain of its steps if it looked a
-topic up before the border and opened it behind on another connection, and messages with the ids of
-others on connections before. In one group they say what the whole says, but nothing tells that they
-are of one network: addresses come again, as in the 143 pairs of samples that follow each other
+client opened within ten seconds, on both sides of the boundary, the chain of its steps if it looked
+a topic up before the boundary and opened it behind on another connection, and messages with the ids
+of others on connections before. In one group they say what the whole says, but nothing tells that
+they are of one network: addresses come again, as in the 143 pairs of samples that follow each other
 within ten seconds."""
 LIFE: Final = """
-Behind the border a broker sends signs of life alone, four zero bytes each. A lake has how many they
-were: the length of a frame that goes on is four bytes, too."""
+Behind the boundary a broker sends signs of life alone, four zero bytes each. A lake has how many
+they were: the length of a frame that goes on is four bytes, too."""
 
 KNOWN_IN_REPORTS: Final[dict[str, dict[str, int]]] = {
     ALONE: {

@@ -36,8 +36,8 @@ def test_facts_and_report_are_the_same_however_a_capture_is_split(name: str) -> 
 
 
 def test_what_is_known_to_differ_does_and_no_more() -> None:
-    # Two taps of a connection from before, and packets that were sent again at a border; where the
-    # broker closed a connection is told of deliveries in a capture before.
+    # Two taps of a connection from before, and packets that were sent again at a boundary; where
+    # the broker closed a connection is told of deliveries in a capture before.
     said = compare("java-j73_broker_restart-bem.pcap", ("both",), 1, has_report=True)
     assert said == ["java-j73_broker_restart-bem.pcap both: 0 of 413 rows differ"]
     said = compare("../cursus/apr26-raw_commands.pcap", ("anywhere",), 1, has_report=False)

@@ -184,7 +184,7 @@ def _put_packet(
         if ts_ns == NULL:
             columns.count_oddity(state, columns.UNUSABLE_TIMES, row)
     else:
-        columns.count_oddity(state, columns.UNTIMED, row)
+        columns.count_oddity(state, columns.WITHOUT_TIMESTAMP, row)
     if ts_ns != NULL:
         state.last_ts_ns[0] = ts_ns
     if packet.captured > packet.wire:

@@ -18,7 +18,7 @@ from dissector.capture.interfaces import Interfaces, add_key_log, packet_comment
 from dissector.capture.pcap import PcapLayout, header_bytes, is_pcap, read_header, scan_pcap
 from dissector.capture.pcapng import BlockType, PcapngSection
 from dissector.capture.search import HERE, NOT_HERE, SearchResult, find_blocks, find_records
-from dissector.capture.without_timestamp import UntimedPackets
+from dissector.capture.without_timestamp import PacketsWithoutTimestamp
 from dissector.limits import MAX_PACKETLESS_BYTES, NULL, PACKET_BLOCK_ROWS, UNSTEADY_CLOCK_MS
 from dissector.notice_rows import Notice, notice_of
 from dissector.packet.columns import PacketColumns
@@ -123,7 +123,7 @@ class CaptureReader:
         self._max_packets = max_packets or 1 << 62
         self.is_full = False
         self.interfaces = Interfaces()
-        self.without_timestamp = UntimedPackets()
+        self.without_timestamp = PacketsWithoutTimestamp()
         self.next_packet = 1
         self.notices: list[Notice] = []
         self.key_logs: list[bytes] = []

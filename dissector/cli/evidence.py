@@ -207,14 +207,14 @@ def _made(
     from dissector.sources.rings import Chain
 
     is_of_rule = filters.finding is not None and filters.finding not in FINDING_NAMES
-    found = wanted_findings(source.engine, str(filters.finding)) if is_of_rule else []
+    incidents = wanted_findings(source.engine, str(filters.finding)) if is_of_rule else []
     if filters.selection.is_everything:
-        chosen = choose(source.engine, filters, found)
+        chosen = choose(source.engine, filters, incidents)
     else:  # as in all that reads lakes, also by names that were learnt later
         with sandbox_over(
             source.lake, selection=filters.selection, has_ready_views=False
         ) as selected_part:
-            chosen = choose(source.engine, filters, found, selected_part)
+            chosen = choose(source.engine, filters, incidents, selected_part)
     if chosen.capture not in source.chains:
         raise InputError(
             f"the packets of {chosen.capture} are not at hand: name its files as INPUT"
@@ -223,7 +223,7 @@ def _made(
     selected = set(chosen.of_role(SELECTED))
     before = [
         one
-        for one in found
+        for one in incidents
         if one.capture == chosen.capture and selected & {each.frame_no for each in one.evidence}
     ]
     part = cut(

@@ -257,7 +257,7 @@ def land(common: Common, landing: LandOptions) -> int:
     return end_landing(reading, outcomes, landing, is_interrupted)
 
 
-def _tally(lake: Path, common: Common) -> None:
+def _aggregate(lake: Path, common: Common) -> None:
     """Compute and cache the rows that reports of a lake need."""
     from dissector.queries.duckdb_engine import DuckdbEngine
     from dissector.report.pipeline import aggregate
@@ -298,7 +298,7 @@ def end_landing(
     if not is_interrupted:
         compact_crowded_days(landing.lake, reading.common.words, days)
     if landing.tallies and not is_interrupted:
-        _tally(landing.lake, reading.common)
+        _aggregate(landing.lake, reading.common)
     for outcome in outcomes:
         if outcome.landed is not None:
             print(outcome.landed.capture_id)

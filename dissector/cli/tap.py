@@ -194,7 +194,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
 @click.option(
     "--metrics",
     metavar="ADDR:PORT",
-    help="Serve /metrics and /healthz, on loopback unless told.",
+    help="Serve /metrics and /healthz, on loopback unless finding_options.",
 )
 @click.option(
     "--metrics-host",
@@ -345,8 +345,8 @@ def tap(
             kept = RecorderOptions(record, keep, recall, trigger, trigger_latency, redacted)
             monitor.record(kept.recorder(running))
         if findings:
-            told = FindingOptions(severity, lake, replay)
-            monitor.find(running, common.words, told, rotations)
+            finding_options = FindingOptions(severity, lake, replay)
+            monitor.find(running, common.words, finding_options, rotations)
         # Unwound before the last words, else the view would draw over them.
         with ExitStack() as watching:
             monitor.start(running, rotations, watching, shown)

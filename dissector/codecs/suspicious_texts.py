@@ -45,7 +45,7 @@ def suspicious(texts: Sequence[bytes]) -> list[int]:
 
 
 def _found(texts: Sequence[bytes], whole: bytes) -> set[int]:
-    """Which texts have a secret in them, or on their border. whole: all of them."""
+    """Which texts have a secret in them, or on their boundary. whole: all of them."""
     indices: set[int] = set()
     ends = _ends(texts)
     for start, end in places_in(whole, whole):

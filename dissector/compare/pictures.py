@@ -42,8 +42,8 @@ def curve(values: Values) -> Curve:
     shares = [10 ** (step / _PER_NINE) for step in range(steps)]
     ranks = [*(max(math.ceil((1 - 1 / each) * number), 1) for each in shares), number]
     at = np.minimum(np.searchsorted(passed, ranks), len(order) - 1)
-    found = values.values[order][at] / NS_PER_MS
-    points = zip([*shares, number], found, strict=True)
+    percentiles = values.values[order][at] / NS_PER_MS
+    points = zip([*shares, number], percentiles, strict=True)
     return [[round(x, 4), round(float(y), 6)] for x, y in points]
 
 
@@ -99,13 +99,13 @@ def curve_picture(row: Row) -> Markup:
             f'<text x="{100 * across(x):.4g}%" y="{_TOP + _HEIGHT + 15}" text-anchor="{anchor}">'
             f"{label}</text>"
         )
-    told = "; ".join(
+    label = "; ".join(
         f"{name}: the slowest of {count_text(round(row[name][-1][0]))} took "
         f"{duration_text(row[name][-1][1])}" for name, _ in _SIDES
     )  # fmt: skip
     text = (
         f'<svg class="timeline" role="img" aria-label="{escape(row["metric"])}, by percentile; '
-        f'{told}" width="100%" height="{_TOP + _HEIGHT + 22}">'
+        f'{label}" width="100%" height="{_TOP + _HEIGHT + 22}">'
         f'<svg y="{_TOP}" width="100%" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
         'preserveAspectRatio="none">'
         f'<path d="{grid}" stroke="var(--rule)" {_THIN}/>{lines}</svg>{words}</svg>'

@@ -20,7 +20,7 @@ from dissector.dissection.event_rows import EventRows
 from dissector.dissection.frame_stages import FrameStages
 from dissector.dissection.merging import interleaved, merged
 from dissector.dissection.redactor import Redactor
-from dissector.dissection.without_timestamp import UntimedRows
+from dissector.dissection.without_timestamp import RowsWithoutTimestamp
 from dissector.endpoints import Endpoint
 from dissector.errors import UsageError
 from dissector.limits import MAX_NOTICES, NULL
@@ -125,7 +125,7 @@ class Dissection:
         self._out: list[TableBlock] = []
         self._ready: list[TableBlock] = []
         self._redactor = Redactor() if options.redact else None
-        self._without_timestamp = UntimedRows(self.capture.without_timestamp)
+        self._without_timestamp = RowsWithoutTimestamp(self.capture.without_timestamp)
         self._events = EventRows(len(specs))
         self._stages = FrameStages(self._decoders, self._frame_rows, self._add_rows)
         self._fed_blocks = 0  # of frames, by this call of `feed`, and by the one before

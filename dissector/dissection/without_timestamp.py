@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dissector.blocks import Column, Int64Array, TableBlock
-from dissector.capture.without_timestamp import NumberRanges, UntimedPackets
+from dissector.capture.without_timestamp import NumberRanges, PacketsWithoutTimestamp
 from dissector.limits import NULL
 
 
@@ -40,13 +40,13 @@ _OF_CONNECTIONS: Final = (
 )  # fmt: skip
 
 
-class UntimedRows:
+class RowsWithoutTimestamp:
     """Clears times in the rows of a capture that has packets without a timestamp.
 
     Rows of frames are cleared before rows that refer to them, which need the frames' numbers.
     """
 
-    def __init__(self, packets: UntimedPackets) -> None:
+    def __init__(self, packets: PacketsWithoutTimestamp) -> None:
         self._packets = packets
         self._frames = NumberRanges()
 

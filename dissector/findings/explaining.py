@@ -66,7 +66,7 @@ def explained(name: str, rules: Sequence[Rule]) -> list[str]:
         names = (rule.number, rule.code, *rule.errors, *filter(None, rule.words))
         if key in (each.lower() for each in names):
             lines += ([""] if lines else []) + _rule_lines(rule)
-    lines += vocabulary.meanings(key)
+    lines += vocabulary.descriptions(key)
     if not lines:
         for line, code in vocabulary.texts(key):
             lines += [line, *([f"To know more: dissector explain {code}"] if code else [])]

@@ -28,8 +28,8 @@ def _words() -> Sequence[dict[str, str]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def meanings(asked: str) -> Iterator[str]:
-    """The meanings of a word, a line each: commands, reasons, columns and their values, metrics.
+def descriptions(asked: str) -> Iterator[str]:
+    """A word's descriptions, a line each: commands, reasons, columns and their values, metrics.
 
     Args:
         asked: the word in lower case.

@@ -59,11 +59,11 @@ gap_notices AS (
     CASE n.direction WHEN 'to_client' THEN p.goes_on_to_client ELSE p.goes_on_to_broker END
       AS goes_on,
     n.code = 'midstream_start' AND CASE n.direction
-      WHEN 'to_client' THEN p.comes_from_to_client ELSE p.comes_from_to_broker END AS is_at_border
+      WHEN 'to_client' THEN p.comes_from_to_client ELSE p.comes_from_to_broker END AS is_at_boundary
   FROM known_holes AS n JOIN placed AS p USING (capture, connection_id)
   LEFT JOIN rests AS r USING (capture, connection_id, direction)
   WHERE p.read_by IS NOT NULL AND n.code IN ('gap_lost', 'resync', 'midstream_start')
-    AND n.stream_offset IS NOT NULL AND NOT (is_at_border AND coalesce(n.bytes <= r.bytes, true))
+    AND n.stream_offset IS NOT NULL AND NOT (is_at_boundary AND coalesce(n.bytes <= r.bytes, true))
 ),
 near AS (
   SELECT capture, connection_id, direction, frame_no, stream_offset AS start,
@@ -87,7 +87,7 @@ SELECT rank, chain, read_by, direction, stream_offset, bytes,
   CASE WHEN coalesce(start < stream_offset AND stop >= stream_offset + coalesce(bytes, 0), false)
     THEN 0 ELSE 1 END AS frames_missing,
   revealed AS turn,
-  CASE WHEN is_at_border OR revealed IS NOT NULL THEN 0 ELSE next_frame_no - 1 END AS frame_no
+  CASE WHEN is_at_boundary OR revealed IS NOT NULL THEN 0 ELSE next_frame_no - 1 END AS frame_no
 FROM gap_neighbours
 """
 

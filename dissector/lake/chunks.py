@@ -23,7 +23,7 @@ from dissector.lake.metadata import Bounds, ChunkInfo, Encoding, Leaf, PageStati
 from dissector.lake.settings import SETTINGS
 from dissector.lake.thrift import varint
 from dissector.schemas import Column
-from dissector.schemas.builders import Codes, Flags, Gathered, Numbers, bits_of
+from dissector.schemas.builders import Codes, ColumnValues, Flags, Numbers, bits_of
 from dissector.schemas.text import plain_bytes
 
 _SPARE: Final = 1024
@@ -197,11 +197,11 @@ class ColumnChunks(ABC):
         self._chunk = self._chunks[0]
         self._start()
 
-    def add(self, rows: int, gathered: Gathered) -> None:
+    def add(self, rows: int, column: ColumnValues) -> None:
         """Encode a page of rows."""
         self._rows.append(rows)
-        if gathered is not None:
-            self._encode(rows, gathered)
+        if column is not None:
+            self._encode(rows, column)
             return
         self._note(rows, None)
         self.is_ascending = False
@@ -238,7 +238,7 @@ class ColumnChunks(ABC):
         return ()
 
     @abstractmethod
-    def _encode(self, rows: int, gathered: Any) -> None:
+    def _encode(self, rows: int, column: Any) -> None:
         """Encode a page that is not all null, and record its statistics."""
 
 
@@ -261,14 +261,14 @@ class NumberChunk(ColumnChunks):
         super()._start()
         self._last = -1 << 63
 
-    def _encode(self, rows: int, gathered: Numbers) -> None:
+    def _encode(self, rows: int, column: Numbers) -> None:
         out = self._work.out(10 * rows + _SPARE)
-        page = encodings.number_page(gathered.values, gathered.is_time, self._work.scratch, out)
+        page = encodings.number_page(column.values, column.is_time, self._work.scratch, out)
         self._chunk.add_page(out[: page.size], rows, Encoding.DELTA_BINARY_PACKED)
         self._note(rows - page.values, (page.least, page.most) if page.values else None)
         if self.is_ascending:
             # Compare ns: the file's rounded µs may ascend where the ns do not.
-            values = gathered.values
+            values = column.values
             first, last = int(values[0]), int(values[-1])
             is_behind = page.values == rows and first >= self._last
             self.is_ascending = is_behind and bool((values[1:] >= values[:-1]).all())
@@ -278,9 +278,9 @@ class NumberChunk(ColumnChunks):
 class FlagChunk(ColumnChunks):
     """Flags, one bit each."""
 
-    def _encode(self, rows: int, gathered: Flags) -> None:
+    def _encode(self, rows: int, column: Flags) -> None:
         out = self._work.out(rows + _SPARE)
-        page = encodings.flag_page(gathered.values, gathered.present, out)
+        page = encodings.flag_page(column.values, column.present, out)
         self._chunk.add_page(out[: page.size], rows, Encoding.PLAIN)
         self._note(rows - page.values, (page.least, page.most) if page.values else None)
 
@@ -296,12 +296,12 @@ class CodedChunk(ColumnChunks):
         self._indices: npt.NDArray[np.int32] = np.empty(0, np.int32)
         self._index_of: dict[str, int] = {}
 
-    def _encode(self, rows: int, gathered: Codes | pa.StringArray) -> None:
-        if isinstance(gathered, Codes):
-            self._grow(gathered.names)
-            self._add_codes(gathered.codes, self._names, self._indices)
+    def _encode(self, rows: int, column: Codes | pa.StringArray) -> None:
+        if isinstance(column, Codes):
+            self._grow(column.names)
+            self._add_codes(column.codes, self._names, self._indices)
         else:
-            self._add_texts(gathered)
+            self._add_texts(column)
 
     def finish(self, at: int) -> list[tuple[list[bytes], ChunkInfo]]:
         if self._texts:
@@ -360,13 +360,13 @@ class TextChunk(ColumnChunks):
         super()._start()
         self._texts: set[bytes] = set()
 
-    def _encode(self, rows: int, gathered: pa.StringArray) -> None:
-        present = bits_of(gathered)
+    def _encode(self, rows: int, column: pa.StringArray) -> None:
+        present = bits_of(column)
         levels = _bit_levels(present)
-        self._nulls += gathered.null_count
+        self._nulls += column.null_count
         if self._has_bloom_filter:
-            self._texts.update([text.encode() for text in filter(_is_text, gathered.to_pylist())])
-        self._chunk.add_page(levels + _texts(gathered, present, self._work), rows, Encoding.PLAIN)
+            self._texts.update([text.encode() for text in filter(_is_text, column.to_pylist())])
+        self._chunk.add_page(levels + _texts(column, present, self._work), rows, Encoding.PLAIN)
 
     def _distinct_texts(self) -> Sequence[bytes]:
         return list(self._texts)
@@ -375,13 +375,13 @@ class TextChunk(ColumnChunks):
 class NestedChunks(ColumnChunks):
     """Lists and maps: rare, so numpy computes their levels, not a kernel."""
 
-    def _encode(self, rows: int, gathered: pa.ListArray | pa.MapArray) -> None:
-        is_map = isinstance(gathered, pa.MapArray)
-        values = (gathered.keys, gathered.items) if is_map else (gathered.values,)
+    def _encode(self, rows: int, column: pa.ListArray | pa.MapArray) -> None:
+        is_map = isinstance(column, pa.MapArray)
+        values = (column.keys, column.items) if is_map else (column.values,)
         deepest = (_KEY, _ELEMENT) if is_map else (_ELEMENT,)
         for chunk, leaf, level in zip(self._chunks, values, deepest, strict=True):
             assert leaf.null_count == 0, "nulls inside a list or map"
-            levels, count = _list_levels(gathered, level, self._work)
+            levels, count = _list_levels(column, level, self._work)
             body, encoding = self._values(leaf)
             chunk.add_page(levels + body, count, encoding)
 

@@ -32,7 +32,7 @@ from dissector.lake.reader import Lake, must_be_a_lake
 from dissector.lake.settings import SETTINGS, writer_versions
 from dissector.schemas import SCHEMA_VERSION, TABLES
 from dissector.schemas.arrow import arrow_schema
-from dissector.schemas.builders import gathered_of
+from dissector.schemas.builders import column_values_of
 from dissector.schemas.small_tables import no_rows
 
 ALL: Final = ("*",)  # the patterns of all captures
@@ -288,7 +288,7 @@ def _write_page(files: TableFiles, rows: pa.Table, text_bytes: int) -> int:
         return text_bytes
     columns = rows.combine_chunks().columns
     text_bytes += sum(each.nbytes for each in columns if not pa.types.is_primitive(each.type))
-    is_full = files.write(rows.num_rows, [gathered_of(each.chunk(0)) for each in columns])
+    is_full = files.write(rows.num_rows, [column_values_of(each.chunk(0)) for each in columns])
     if not is_full and text_bytes >= SETTINGS.row_group_text_bytes:
         files.end_group()
         is_full = True

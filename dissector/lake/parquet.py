@@ -21,7 +21,7 @@ from dissector.lake.manifest import PartFile
 from dissector.lake.metadata import MAGIC, ChunkInfo, FileRange, GroupInfo, footer, leaves
 from dissector.lake.settings import SETTINGS
 from dissector.schemas import TABLES
-from dissector.schemas.builders import Gathered
+from dissector.schemas.builders import ColumnValues
 from dissector.schemas.shared import CAPTURE
 
 
@@ -95,13 +95,13 @@ class TableFiles:
         # Parts whose rows are complete; the footer follows.
         self._filled: list[tuple[HashingFile, list[GroupInfo]]] = []
 
-    def write(self, rows: int, gathered: list[Gathered]) -> bool:
+    def write(self, rows: int, columns: list[ColumnValues]) -> bool:
         """Encode one page of rows, at most page_rows, of every column.
 
         Returns:
             Whether the row group was full and has been written.
         """
-        for column, values in zip(self._columns, gathered, strict=True):
+        for column, values in zip(self._columns, columns, strict=True):
             if column is not None:
                 column.add(rows, values)
         self._rows_in_group += rows

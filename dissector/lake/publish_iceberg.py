@@ -371,11 +371,11 @@ def _schema(table: str) -> "Schema":
     from pyiceberg.schema import Schema
     from pyiceberg.types import NestedField
 
-    meanings = {column.name: column.meaning for column in TABLES[table].columns}
+    docs = {column.name: column.meaning for column in TABLES[table].columns}
     ids = count(1)
     return Schema(
         *(
-            NestedField(next(ids), field.name, _type(field.type, ids), doc=meanings.get(field.name))
+            NestedField(next(ids), field.name, _type(field.type, ids), doc=docs.get(field.name))
             for field in (*arrow_schema(table), DAY)
         )
     )

@@ -265,7 +265,7 @@ def read_rebuilt(
 
 
 @kernel
-def _gather_fragment(state: PacketState, row: int) -> bool:
+def _hold_fragment(state: PacketState, row: int) -> bool:
     """Note the fragment that the walk stands at; gives whether there is room for another."""
     position = state.walk.position
     fragments = state.fragments
@@ -296,7 +296,7 @@ def _read_slowly(
     state.walk.position.packet[0] = state.block_pass.first_packet[0] + row
     step = unwrap(data, state.walk)
     if step == walk.REACHED_FRAGMENT:
-        return walk.REACHED_FRAGMENT if _gather_fragment(state, row) else _LAST_FRAGMENT
+        return walk.REACHED_FRAGMENT if _hold_fragment(state, row) else _LAST_FRAGMENT
     if step == walk.REACHED_TCP and state.block_pass.fragments[0] > 0:
         return _AFTER_FRAGMENTS
     return int(_read_step(data, state, step))

@@ -183,15 +183,15 @@ class PacketReader:
     def _add_fragments(
         self, data: ByteArray, packets: PacketColumns, link_types: Int64Array
     ) -> None:
-        """Add the fragments that were gathered, and read the packets that they complete: many at
+        """Add the fragments that the pass found, and read the packets that they complete: many at
         once, but before the next fragment what may be one itself."""
         view, fragments, state = data.data, self._fragments, self._state
         block = prepacked((data, packets, link_types))
-        gathered = state.fragments.matrix[: state.block_pass.fragments[0]].tolist()
+        held = state.fragments.matrix[: state.block_pass.fragments[0]].tolist()
         incomplete: list[int] = []
         fragment_reasons: list[int] = []
         completed: list[tuple[int, int, int, int]] = []
-        for row, *cells in gathered:
+        for row, *cells in held:
             reason = fragments.add(view, Place._make(cells))
             if reason == REBUILT:
                 completed.append((row, *fragments.rebuilt))

@@ -19,9 +19,7 @@ SELECT
   'publish_to_delivery', coalesce(d.topic, n.late_topic), micros(d.ts) * 1000,
   d.publish_to_delivery_ns
 FROM deliveries AS d
-LEFT JOIN late_consumers AS n
-  ON n.capture = d.capture AND n.connection_id = d.connection_id
-  AND n.consumer_id = d.consumer_id AND n.incarnation = d.incarnation
+LEFT JOIN late_consumers AS n USING (capture, connection_id, consumer_id, incarnation)
 WHERE
   d.publish_to_delivery_ns IS NOT NULL AND NOT coalesce(d.is_redelivered, FALSE)
   AND NOT coalesce(d.deliver_at_ms > 0, FALSE)
@@ -79,12 +77,8 @@ SELECT
   'checksum_failures', coalesce(f.topic, p.late_topic, c.late_topic), f.last_ts_ns,
   CASE WHEN f.checksum = 'mismatch' THEN 1 ELSE 0 END
 FROM frames AS f
-LEFT JOIN late_producers AS p
-  ON p.capture = f.capture AND p.connection_id = f.connection_id
-  AND p.producer_id = f.producer_id AND p.incarnation = f.incarnation
-LEFT JOIN late_consumers AS c
-  ON c.capture = f.capture AND c.connection_id = f.connection_id
-  AND c.consumer_id = f.consumer_id AND c.incarnation = f.incarnation
+LEFT JOIN late_producers AS p USING (capture, connection_id, producer_id, incarnation)
+LEFT JOIN late_consumers AS c USING (capture, connection_id, consumer_id, incarnation)
 WHERE
   f.checksum IN ('ok', 'mismatch')
   AND NOT EXISTS (
@@ -117,5 +111,5 @@ WHERE r.message_count IS NOT NULL;
 -- permit_times: a time range of an active consumer, with permits left or without
 SELECT n.topic, c.at_us * 1000 AS from_ns, c.until_us * 1000 AS until_ns, c.is_exhausted
 FROM permit_changes AS c
-JOIN permit_consumers AS n ON n.consumer_no = c.consumer_no
+JOIN permit_consumers AS n USING (consumer_no)
 WHERE (c.is_open OR c.is_exhausted) AND c.until_us > c.at_us;

@@ -16,10 +16,8 @@ SELECT
   coalesce(d.subscription, n.late_subscription) AS named_subscription,
   coalesce(d.consumer_name, n.late_name) AS named_consumer
 FROM deliveries AS d
-ANTI JOIN twins AS t ON t.capture = d.capture AND t.connection_id = d.connection_id
-LEFT JOIN unnamed_consumers AS n
-  ON n.capture = d.capture AND n.connection_id = d.connection_id
-  AND n.consumer_id = d.consumer_id AND n.incarnation = d.incarnation;
+ANTI JOIN twins AS t USING (capture, connection_id)
+LEFT JOIN unnamed_consumers AS n USING (capture, connection_id, consumer_id, incarnation);
 
 -- acknowledged: an id that a consumer acknowledged or requested again, with names learnt late
 SELECT
@@ -28,10 +26,8 @@ SELECT
   coalesce(a.topic, n.late_topic) AS named_topic,
   coalesce(a.subscription, n.late_subscription) AS named_subscription
 FROM acks AS a
-ANTI JOIN twins AS t ON t.capture = a.capture AND t.connection_id = a.connection_id
-LEFT JOIN unnamed_consumers AS n
-  ON n.capture = a.capture AND n.connection_id = a.connection_id
-  AND n.consumer_id = a.consumer_id AND n.incarnation = a.incarnation;
+ANTI JOIN twins AS t USING (capture, connection_id)
+LEFT JOIN unnamed_consumers AS n USING (capture, connection_id, consumer_id, incarnation);
 
 -- acked_commands: ACK commands of a connection with equal fields, and the number of ids in them
 -- materialized
@@ -50,9 +46,7 @@ FROM (
   WHERE a.action = 'ack'
   GROUP BY ALL
 ) AS c
-GROUP BY
-  c.capture, c.connection_id, c.topic, c.subscription, c.ack_type, c.is_answered,
-  c.validation_error;
+GROUP BY ALL;
 
 -- older_consumers: a consumer that was opened before the capture
 -- materialized
@@ -67,9 +61,9 @@ FROM units AS u
 JOIN (
   SELECT v.unit, floor_div(max(f.last_ts_ns), 1000) AS end_us
   FROM capture_files AS f
-  JOIN units AS v ON v.capture = f.capture
+  JOIN units AS v USING (capture)
   GROUP BY v.unit
-) AS e ON e.unit = u.unit;
+) AS e USING (unit);
 
 -- passed: a delivery that was never acked although a later one to the same consumer was
 -- materialized

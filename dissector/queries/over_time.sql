@@ -18,12 +18,12 @@ WHERE action = 'ack'
 UNION ALL
 SELECT 'opened', c.first_ts_ns, 1
 FROM connections AS c
-ANTI JOIN twins AS t ON t.capture = c.capture AND t.connection_id = c.connection_id
+ANTI JOIN twins AS t USING (capture, connection_id)
 WHERE c.started = 'syn'
 UNION ALL
 SELECT 'closed', c.last_ts_ns, 1
 FROM connections AS c
-ANTI JOIN twins AS t ON t.capture = c.capture AND t.connection_id = c.connection_id
+ANTI JOIN twins AS t USING (capture, connection_id)
 WHERE c.ended IN ('fin', 'rst')
 UNION ALL
 SELECT 'lost_bytes', micros(ts) * 1000, bytes
@@ -40,7 +40,7 @@ SELECT
       THEN p.until_us * 1000
   END AS end_ns
 FROM permit_changes AS p
-JOIN permit_consumers AS n ON n.consumer_no = p.consumer_no
+JOIN permit_consumers AS n USING (consumer_no)
 LEFT JOIN connections AS c ON c.capture = n.capture AND c.connection_id = n.connection_id
 WHERE p.kind <> 2 AND p.available_after IS NOT NULL;
 
@@ -52,7 +52,7 @@ SELECT
   coalesce(m.head_connection_id, a.connection_id) AS connection_id,
   a.consumer_id, a.ledger_id, a.entry_id, micros(a.ts) * 1000 AS at_ns
 FROM acks AS a
-LEFT JOIN moved AS m ON m.capture = a.capture AND m.connection_id = a.connection_id
+LEFT JOIN moved AS m USING (capture, connection_id)
 WHERE a.action = 'redeliver';
 
 -- held_messages: the messages of a delivery, and the time range in which they were unacknowledged

@@ -45,13 +45,9 @@ FROM (
   FROM permits_around
   GROUP BY capture, connection_id, consumer_id, incarnation
 ) AS p
-LEFT JOIN late_consumers AS n
-  ON n.capture = p.capture AND n.connection_id = p.connection_id
-  AND n.consumer_id = p.consumer_id AND n.incarnation = p.incarnation
-LEFT JOIN connections AS l ON l.capture = p.capture AND l.connection_id = p.connection_id
-LEFT JOIN closings AS c
-  ON c.capture = p.capture AND c.connection_id = p.connection_id
-  AND c.consumer_id = p.consumer_id AND c.incarnation = p.incarnation;
+LEFT JOIN late_consumers AS n USING (capture, connection_id, consumer_id, incarnation)
+LEFT JOIN connections AS l USING (capture, connection_id)
+LEFT JOIN closings AS c USING (capture, connection_id, consumer_id, incarnation);
 
 -- permit_places: a change of a consumer's balance, with its rank (place) among the consumer's changes
 -- place: four per frame: 0 is a delivery, 1 a grant, and 2 a reset, which follows all other changes
@@ -61,7 +57,7 @@ SELECT
   coalesce(p.order_no, 1152921504606846976) * 4
   + CASE p.event WHEN 'delivery' THEN 0 WHEN 'grant' THEN 1 ELSE 2 END AS place
 FROM permits_around AS p
-ANTI JOIN twins AS t ON t.capture = p.capture AND t.connection_id = p.connection_id
+ANTI JOIN twins AS t USING (capture, connection_id)
 JOIN permit_consumers AS c
   ON c.capture = p.capture AND c.connection_id = p.connection_id
   AND c.consumer_id IS NOT DISTINCT FROM p.consumer_id
@@ -121,7 +117,7 @@ SELECT
     b.place_before % 4 <> 2 AND b.mark_before % 4 = 1 AND b.available_before <= 0, FALSE
   ) AS was_exhausted
 FROM permit_neighbours AS b
-JOIN permit_consumers AS c ON c.consumer_no = b.consumer_no;
+JOIN permit_consumers AS c USING (consumer_no);
 
 -- permit_sums: a consumer's grants, deliveries and balance; times in µs
 -- materialized
@@ -250,7 +246,7 @@ FROM (
       PARTITION BY e.consumer_no ORDER BY e.place ASC, e.at_us ASC NULLS LAST
     )
   ) AS s
-  JOIN permit_consumers AS n ON n.consumer_no = s.consumer_no
+  JOIN permit_consumers AS n USING (consumer_no)
   WHERE
     (s.is_exhausted AND NOT s.was_exhausted)
     OR (

@@ -117,9 +117,7 @@ SELECT
   CASE WHEN e.outcome = 'ok' AND e.latency_ns IS NOT NULL THEN e.latency_bucket END AS bucket,
   CASE WHEN e.outcome <> 'orphan_response' THEN e.transmit_ns END AS transmit_ns
 FROM single_exchanges AS e
-LEFT JOIN unnamed_producers AS n
-  ON n.capture = e.capture AND n.connection_id = e.connection_id
-  AND n.producer_id = e.producer_id AND n.incarnation = e.incarnation
+LEFT JOIN unnamed_producers AS n USING (capture, connection_id, producer_id, incarnation)
 WHERE e.kind = 'publish';
 
 -- senders: a leaf: a producer incarnation with one combination of names and addresses; with numbers
@@ -177,7 +175,7 @@ SELECT
   coalesce(s.topic, n.late_topic) AS topic, coalesce(s.producer_name, n.late_name) AS producer_name,
   s.sequence_id, s.message_count, s.outcome, s.request_last_ns AS at_ns, s.request_frame_no
 FROM exchanges AS s
-ANTI JOIN twins AS t ON t.capture = s.capture AND t.connection_id = s.connection_id
+ANTI JOIN twins AS t USING (capture, connection_id)
 JOIN answered AS a
   ON a.capture = s.capture AND a.connection_id = s.connection_id
   AND a.producer_id IS NOT DISTINCT FROM s.producer_id
@@ -249,17 +247,13 @@ LEFT JOIN discarded AS r
 
 -- listed_mismatches: the first of these of each capture, with what tells their entry
 -- materialized
-SELECT *
-FROM (
-  SELECT
-    m.*, u.unit, CASE WHEN m.is_send THEN m.sequence_id ELSE m.ledger_id END AS first_id,
-    CASE WHEN m.is_send THEN -1 ELSE m.entry_id END AS second_id,
-    row_number() OVER (PARTITION BY m.capture ORDER BY m.at_ns, m.frame_no) AS place
-  FROM mismatches AS m
-  ANTI JOIN twins AS t ON t.capture = m.capture AND t.connection_id = m.connection_id
-  JOIN units AS u ON u.capture = m.capture
-) AS numbered
-WHERE place <= 1000;
+SELECT
+  m.*, u.unit, CASE WHEN m.is_send THEN m.sequence_id ELSE m.ledger_id END AS first_id,
+  CASE WHEN m.is_send THEN -1 ELSE m.entry_id END AS second_id
+FROM mismatches AS m
+ANTI JOIN twins AS t ON t.capture = m.capture AND t.connection_id = m.connection_id
+JOIN units AS u ON u.capture = m.capture
+QUALIFY row_number() OVER (PARTITION BY m.capture ORDER BY m.at_ns, m.frame_no) <= 1000;
 
 -- sound_copies: another frame with the entry of such a one, and a right checksum, at whatever time
 -- An entry keeps its checksum from SEND to MESSAGE and over every repetition. So a copy is a
@@ -289,17 +283,17 @@ others AS (
   WHERE checksum = 'ok' AND crc32c_stored IN (SELECT crc FROM wanted)
 ),
 first_others AS (
-  SELECT
-    u.unit, o.*, row_number() OVER (
-      PARTITION BY u.unit, o.crc, o.first_id, o.second_id
-      ORDER BY o.order_no, o.own_capture, o.frame_no
-    ) AS place
+  SELECT u.unit, o.*
   FROM others AS o
   JOIN units AS u ON u.capture = o.own_capture
   WHERE NOT EXISTS (
     SELECT 1 FROM whole_frames AS f
     WHERE f.checksum = 'mismatch' AND f.capture = o.own_capture AND f.frame_no = o.frame_no
   )
+  QUALIFY row_number() OVER (
+    PARTITION BY u.unit, o.crc, o.first_id, o.second_id
+    ORDER BY o.order_no, o.own_capture, o.frame_no
+  ) = 1
 )
 SELECT
   w.capture, w.frame_no, o.crc AS copy_crc32c,
@@ -308,9 +302,7 @@ SELECT
     PARTITION BY w.capture, w.frame_no ORDER BY o.order_no, o.crc, o.own_capture, o.frame_no
   ) AS place
 FROM wanted AS w
-JOIN first_others AS o
-  ON o.unit = w.unit AND o.crc = w.crc AND o.first_id = w.first_id
-  AND o.second_id = w.second_id AND o.place = 1;
+JOIN first_others AS o USING (unit, crc, first_id, second_id);
 
 -- logical_sends: a message, with the time from its first send to its first ok receipt
 -- Sends of one message are matched within their topic and producer if both are known, else within
@@ -333,7 +325,7 @@ unconfirmed_sends AS (
     CASE WHEN p.topic IS NULL OR p.producer_name IS NULL THEN p.incarnation END AS own_incarnation,
     CASE WHEN p.outcome = 'ok' THEN p.response_last_ns END AS answered_ns
   FROM publishes_around AS p
-  JOIN units AS u ON u.capture = p.capture
+  JOIN units AS u USING (capture)
   WHERE
     p.is_request AND p.attempt IS NOT NULL AND NOT (p.is_first AND p.outcome = 'ok')
     AND p.outcome <> 'other_side_not_captured'
@@ -378,8 +370,8 @@ SELECT
   u.unit, e.client_ip,
   try_subtract(e.request_first_ns, e.publish_time_ms * 1000000) AS distance_ns, 1 AS sends
 FROM whole_exchanges AS e
-ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
-JOIN units AS u ON u.capture = e.capture
+ANTI JOIN twins AS t USING (capture, connection_id)
+JOIN units AS u USING (capture)
 WHERE
   e.kind = 'publish' AND e.outcome <> 'orphan_response'
   AND e.publish_time_ms BETWEEN 1 AND 4102444800000;
@@ -392,13 +384,13 @@ WHERE code = 'clock_unsteady';
 -- clocks_set_back: a client whose clock was set back, or that of a capture that shows it
 SELECT DISTINCT u.unit, c.client_ip
 FROM whole_notices AS n
-JOIN whole_connections AS c ON c.capture = n.capture AND c.connection_id = n.connection_id
-JOIN units AS u ON u.capture = n.capture
+JOIN whole_connections AS c USING (capture, connection_id)
+JOIN units AS u USING (capture)
 WHERE n.code = 'publish_time_back'
 UNION
 SELECT u.unit, c.client_ip
 FROM whole_notices AS n
-JOIN units AS m ON m.capture = n.capture
+JOIN units AS m USING (capture)
 JOIN units AS u ON u.unit = m.unit
 JOIN whole_connections AS c ON c.capture = u.capture
 WHERE n.code = 'clock_unsteady';
@@ -420,7 +412,7 @@ distance_counts AS (
     d.unit, d.client_ip, l.least_ns, sum(d.sends) AS sends,
     sum(CASE WHEN floor_div(d.distance_ns, 2) < l.least_ns THEN d.sends ELSE 0 END) AS near
   FROM publish_distances AS d
-  JOIN least_distances AS l ON l.unit = d.unit AND l.client_ip = d.client_ip
+  JOIN least_distances AS l USING (unit, client_ip)
   GROUP BY d.unit, d.client_ip, l.least_ns
 )
 SELECT
@@ -428,7 +420,7 @@ SELECT
   CASE WHEN c.least_ns < 0 OR 2 * c.near > c.sends THEN try_subtract(0, c.least_ns) ELSE 0 END
     AS ahead_ns
 FROM distance_counts AS c
-LEFT JOIN clocks_set_back AS b ON b.unit = c.unit AND b.client_ip = c.client_ip;
+LEFT JOIN clocks_set_back AS b USING (unit, client_ip);
 
 -- application_sends: a SEND as its application sees it: from publishing to the receipt that counts
 -- It begins at the publish time, which clients stamp once, or else at the first attempt. Of several
@@ -443,13 +435,12 @@ WITH repeated_sends AS (
     max(CASE WHEN p.outcome IN ('ok', 'dup_or_dropped') THEN p.response_last_ns END) AS last_ns,
     max(p.attempt) AS attempts
   FROM publishes_around AS p
-  JOIN units AS u ON u.capture = p.capture
+  JOIN units AS u USING (capture)
   SEMI JOIN (
     SELECT topic, producer_name, sequence_id
     FROM publishes_around
     WHERE attempt > 1 AND producer_id IS NOT NULL
-  ) AS r
-    ON r.topic = p.topic AND r.producer_name = p.producer_name AND r.sequence_id = p.sequence_id
+  ) AS r USING (topic, producer_name, sequence_id)
   WHERE p.is_request
   GROUP BY u.unit, p.topic, p.producer_name, p.sequence_id, p.chunk_id, p.crc32c_stored
 ),
@@ -462,7 +453,7 @@ confirmed_sends AS (
     try_subtract(p.published_ns, k.ahead_ns) AS published_ns,
     p.published_ns IS NULL OR k.is_steady AS is_steady
   FROM publishes AS p
-  JOIN units AS u ON u.capture = p.capture
+  JOIN units AS u USING (capture)
   LEFT JOIN repeated_sends AS s
     ON s.unit = u.unit AND s.topic = p.topic AND s.producer_name = p.producer_name
     AND s.sequence_id = p.sequence_id AND s.chunk_id IS NOT DISTINCT FROM p.chunk_id
@@ -509,13 +500,9 @@ WITH refused_answers AS (
     CASE WHEN e.response_capture IS NULL THEN e.request_frame_no END AS request_frame_no,
     e.response_frame_no, e.response_last_ns AS at_ns
   FROM single_exchanges AS e
-  JOIN units AS u ON u.capture = e.capture
-  LEFT JOIN late_producers AS p
-    ON p.capture = e.capture AND p.connection_id = e.connection_id
-    AND p.producer_id = e.producer_id AND p.incarnation = e.incarnation
-  LEFT JOIN late_consumers AS c
-    ON c.capture = e.capture AND c.connection_id = e.connection_id
-    AND c.consumer_id = e.consumer_id AND c.incarnation = e.incarnation
+  JOIN units AS u USING (capture)
+  LEFT JOIN late_producers AS p USING (capture, connection_id, producer_id, incarnation)
+  LEFT JOIN late_consumers AS c USING (capture, connection_id, consumer_id, incarnation)
   WHERE e.is_refused
 ),
 incident_starts AS (
@@ -581,8 +568,8 @@ steps AS (
       ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS connect_no
   FROM requests AS e
-  ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
-  JOIN units AS u ON u.capture = e.capture
+  ANTI JOIN twins AS t USING (capture, connection_id)
+  JOIN units AS u USING (capture)
   WHERE e.request_first_ns IS NOT NULL
 ),
 topic_requests AS (
@@ -697,14 +684,14 @@ WITH changes AS (
     u.unit, a.capture, a.client_ip, a.broker_ip, a.broker_port, a.is_vain, a.first_ts_ns AS at_ns,
     1 AS change
   FROM attempts_to_connect AS a
-  JOIN units AS u ON u.capture = a.capture
+  JOIN units AS u USING (capture)
   WHERE a.is_opened
   UNION ALL
   SELECT
     u.unit, a.capture, a.client_ip, a.broker_ip, a.broker_port, FALSE,
     try_subtract(a.first_ts_ns, 10000000001), -1
   FROM attempts_to_connect AS a
-  JOIN units AS u ON u.capture = a.capture
+  JOIN units AS u USING (capture)
   WHERE a.is_opened
 ),
 running_counts AS (
@@ -766,8 +753,8 @@ FROM (
   FROM consumers AS c
   WHERE c.closed_by = 'broker' AND c.refused_code IS NULL
 ) AS s
-ANTI JOIN twins AS t ON t.capture = s.capture AND t.connection_id = s.connection_id
-JOIN units AS v ON v.capture = s.capture
+ANTI JOIN twins AS t USING (capture, connection_id)
+JOIN units AS v USING (capture)
 LEFT JOIN whole_frames AS f ON f.capture = s.closed_capture AND f.frame_no = s.closed_no
 ANTI JOIN ( -- Refused without a code.
   SELECT coalesce(response_capture, own_capture) AS capture, response_frame_no
@@ -807,7 +794,7 @@ LEFT JOIN (
     max(CASE WHEN e.request_command <> 'SEND' AND e.outcome = 'error' THEN e.request_last_ns END)
       AS refused_ns
   FROM whole_exchanges AS e
-  JOIN units AS u ON u.capture = e.capture
+  JOIN units AS u USING (capture)
   WHERE
     e.request_command IN ('SEND', 'PRODUCER', 'SUBSCRIBE') AND e.outcome IN ('ok', 'error')
   GROUP BY 1, 2, 3

@@ -6,7 +6,7 @@
 WITH hidden_frames AS (
   SELECT c.capture, c.connection_id
   FROM connections AS c
-  LEFT JOIN frames AS f ON f.capture = c.capture AND f.connection_id = c.connection_id
+  LEFT JOIN frames AS f USING (capture, connection_id)
   WHERE c.snaplen_cut_bytes_to_broker > 0 OR c.snaplen_cut_bytes_to_client > 0
   GROUP BY
     c.capture, c.connection_id, c.stream_bytes_to_broker, c.stream_bytes_to_client
@@ -29,8 +29,8 @@ SELECT
   c.client_version, c.server_version, c.protocol_version, c.started, c.ended, c.closed_first_by,
   c.first_ts_ns, c.last_ts_ns
 FROM connections AS c
-ANTI JOIN other_legs AS t ON t.capture = c.capture AND t.connection_id = c.connection_id
-ANTI JOIN hidden_frames AS h ON h.capture = c.capture AND h.connection_id = c.connection_id
+ANTI JOIN other_legs AS t USING (capture, connection_id)
+ANTI JOIN hidden_frames AS h USING (capture, connection_id)
 WHERE c.protocol = 'pulsar' AND c.gaps_to_broker = 0 AND c.gaps_to_client = 0;
 
 -- releases: a broker's version text, and its number: 4000003 is 4.0.3; null if there is none
@@ -58,11 +58,11 @@ SELECT
 FROM (
   SELECT
     'producer' AS kind, p.capture, p.connection_id, p.producer_id AS id, p.incarnation, p.topic,
-    p.name, CAST(NULL AS STRING) AS subscription, CAST(NULL AS STRING) AS subscription_type,
+    p.name,
     p.opened_frame_no, p.ready_frame_no, p.closed_frame_no, p.closed_by, p.refused_code
   FROM producers AS p
   WHERE p.opened_frame_no IS NOT NULL
-  UNION ALL
+  UNION ALL BY NAME
   SELECT
     'consumer' AS kind, c.capture, c.connection_id, c.consumer_id AS id, c.incarnation, c.topic,
     c.name, c.subscription, c.subscription_type,
@@ -83,7 +83,7 @@ SELECT
   c.opened_frame_no, c.ready_frame_no, c.closed_frame_no, c.closed_by,
   l.client_ip, l.broker_ip, l.client_version, l.server_version
 FROM consumers AS c
-JOIN pulsar_links AS l ON l.capture = c.capture AND l.connection_id = c.connection_id;
+JOIN pulsar_links AS l USING (capture, connection_id);
 
 -- consumer_seconds: a second in which the known balance of a pulsar_consumer changed
 -- materialized
@@ -152,7 +152,7 @@ FROM (
     txn_least_bits IS NOT NULL AND txn_most_bits IS NOT NULL AND command <> 'MESSAGE'
   GROUP BY capture, txn_most_bits, txn_least_bits
 ) AS n
-JOIN whole_legs AS c ON c.capture = n.capture AND c.connection_id = n.connection_id
+JOIN whole_legs AS c USING (capture, connection_id)
 LEFT JOIN (
   SELECT
     coalesce(a.response_capture, a.own_capture) AS capture,
@@ -179,9 +179,7 @@ LEFT JOIN (
     AND a.request_frame_no = f.frame_no AND a.request_command = 'END_TXN'
   WHERE f.command = 'END_TXN' AND f.txn_least_bits IS NOT NULL
   GROUP BY f.capture, f.txn_most_bits, f.txn_least_bits
-) AS e
-  ON e.capture = n.capture AND e.txn_most_bits = n.txn_most_bits
-  AND e.txn_least_bits = n.txn_least_bits
+) AS e USING (capture, txn_most_bits, txn_least_bits)
 LEFT JOIN (
   SELECT a.capture, a.txn_most_bits, a.txn_least_bits, count(DISTINCT a.frame_no) AS acks_refused
   FROM whole_acks AS a
@@ -190,9 +188,7 @@ LEFT JOIN (
     AND x.request_frame_no = a.frame_no AND x.kind = 'ack' AND x.outcome = 'error'
   WHERE a.txn_least_bits IS NOT NULL
   GROUP BY a.capture, a.txn_most_bits, a.txn_least_bits
-) AS r
-  ON r.capture = n.capture AND r.txn_most_bits = n.txn_most_bits
-  AND r.txn_least_bits = n.txn_least_bits;
+) AS r USING (capture, txn_most_bits, txn_least_bits);
 
 -- selected_transactions: a transaction that reaches the selected time and has a frame in frames_around
 SELECT s.*
@@ -206,11 +202,11 @@ WHERE reaches_selection(s.first_us, coalesce(s.ended_us, s.last_us));
 -- materialized
 SELECT f.capture, f.connection_id, f.frame_no
 FROM whole_frames AS f
-JOIN units AS u ON u.capture = f.capture
+JOIN units AS u USING (capture)
 SEMI JOIN (
   SELECT v.unit, t.txn_most_bits, t.txn_least_bits
   FROM transaction_states AS t
-  JOIN units AS v ON v.capture = t.capture
+  JOIN units AS v USING (capture)
   WHERE t.state = 'aborted'
 ) AS a
   ON a.unit = u.unit AND a.txn_most_bits = f.txn_most_bits AND a.txn_least_bits = f.txn_least_bits
@@ -222,7 +218,7 @@ SELECT row_number() OVER (ORDER BY p.unit, p.topic) AS topic_no, p.unit, p.topic
 FROM (
   SELECT DISTINCT n.unit, e.topic
   FROM exchanges_around AS e
-  JOIN numbered_captures AS n ON n.capture = e.capture
+  JOIN numbered_captures AS n USING (capture)
   WHERE e.kind = 'publish' AND e.topic LIKE 'persistent://%'
 ) AS p;
 
@@ -235,7 +231,7 @@ SELECT
   min(p.response_last_ns) AS stored_ns,
   bool_or(is_selected(floor_div(p.request_last_ns, 1000))) AS is_in
 FROM single_exchanges_around AS p
-JOIN numbered_captures AS n ON n.capture = p.capture
+JOIN numbered_captures AS n USING (capture)
 JOIN stored_topics AS t ON t.unit = n.unit AND t.topic = p.topic
 ANTI JOIN aborted_sends AS a
   ON a.capture = p.own_capture AND a.connection_id = p.own_connection_id
@@ -252,7 +248,7 @@ SELECT
   t.topic, c.subscription, min(g.granted_us) AS since_us,
   min(floor_div(e.first_ns, 1000)) AS began_us
 FROM permit_consumers AS c
-JOIN units AS u ON u.capture = c.capture
+JOIN units AS u USING (capture)
 JOIN stored_topics AS t ON t.unit = u.unit AND t.topic = c.topic
 JOIN (
   SELECT topic_no, min(stored_ns) AS first_ns FROM stored_entries GROUP BY topic_no
@@ -262,9 +258,7 @@ LEFT JOIN (
   FROM permits_around
   WHERE event = 'grant' AND delta > 0
   GROUP BY capture, connection_id, consumer_id, incarnation
-) AS g
-  ON g.capture = c.capture AND g.connection_id = c.connection_id
-  AND g.consumer_id = c.consumer_id AND g.incarnation = c.incarnation
+) AS g USING (capture, connection_id, consumer_id, incarnation)
 WHERE c.subscription IS NOT NULL
 GROUP BY t.topic_no, t.unit, t.topic, c.subscription;
 
@@ -282,12 +276,12 @@ FROM (
     min(CASE WHEN r.outcome = 'acked' THEN micros(r.ts) + floor_div(r.ack_latency_ns, 1000) END)
       AS acked_us
   FROM received_around AS r
-  JOIN numbered_captures AS n ON n.capture = r.capture
+  JOIN numbered_captures AS n USING (capture)
   JOIN taking_subscriptions AS t
     ON t.unit = n.unit AND t.topic = r.named_topic AND t.subscription = r.named_subscription
   GROUP BY t.subscription_no, r.ledger_id, r.entry_id
 ) AS d
-JOIN taking_subscriptions AS s ON s.subscription_no = d.subscription_no
+JOIN taking_subscriptions AS s USING (subscription_no)
 JOIN stored_entries AS e
   ON e.topic_no = s.topic_no AND e.ledger_id = d.ledger_id AND e.entry_id = d.entry_id
   AND floor_div(e.stored_ns, 1000) >= s.since_us;
@@ -298,7 +292,7 @@ WITH requested_ids AS (
     u.unit, a.capture, a.named_topic AS topic, a.named_subscription AS subscription, a.ledger_id,
     a.entry_id, micros(a.ts) AS at_us
   FROM acknowledged AS a
-  JOIN units AS u ON u.capture = a.capture
+  JOIN units AS u USING (capture)
   WHERE
     a.action IN ('redeliver', 'nack') AND a.ledger_id IS NOT NULL AND a.entry_id IS NOT NULL
     AND a.ts IS NOT NULL
@@ -309,7 +303,7 @@ SELECT
   u.unit, d.capture, d.named_topic, d.named_subscription, d.ledger_id, d.entry_id, micros(d.ts),
   0, micros(d.ts)
 FROM received_around AS d
-JOIN units AS u ON u.capture = d.capture
+JOIN units AS u USING (capture)
 WHERE
   (u.unit, d.named_topic, d.named_subscription, d.ledger_id, d.entry_id) IN (
     SELECT unit, topic, subscription, ledger_id, entry_id FROM requested_ids
@@ -343,7 +337,7 @@ FROM (
 ) AS t
 ANTI JOIN (
   SELECT DISTINCT capture, topic FROM exchanges WHERE kind = 'publish' AND topic IS NOT NULL
-) AS s ON s.capture = t.capture AND s.topic = t.topic;
+) AS s USING (capture, topic);
 
 -- subscription_silences: five seconds or more without a delivery to a subscription; times in µs
 -- materialized
@@ -390,13 +384,13 @@ WITH silent_subscriptions AS ( -- Subscriptions with silences, without gaps in t
   ANTI JOIN (
     SELECT c.capture, c.topic, c.subscription
     FROM consumers AS c
-    ANTI JOIN pulsar_links AS l ON l.capture = c.capture AND l.connection_id = c.connection_id
-    ANTI JOIN other_legs AS t ON t.capture = c.capture AND t.connection_id = c.connection_id
+    ANTI JOIN pulsar_links AS l USING (capture, connection_id)
+    ANTI JOIN other_legs AS t USING (capture, connection_id)
     UNION
     SELECT capture, topic, subscription
     FROM exchanges
     WHERE kind = 'request' AND request_command = 'SEEK'
-  ) AS h ON h.capture = s.capture AND h.topic = s.topic AND h.subscription = s.subscription
+  ) AS h USING (capture, topic, subscription)
   GROUP BY s.capture, s.topic, s.subscription
 ),
 first_deliveries AS (
@@ -461,39 +455,35 @@ late_entries AS (
   WHERE k.got_us IS NULL OR k.got_us - k.stored_us >= 5000000
 ),
 first_late_entries AS (
-  SELECT w.*
-  FROM (
-    SELECT
-      s.*, l.ledger_id, l.entry_id, l.stored_us, l.send_frame_no, l.receipt_frame_no, l.chunk_id,
-      l.chunk_uuid,
+  SELECT
+    s.*, l.ledger_id, l.entry_id, l.stored_us, l.send_frame_no, l.receipt_frame_no, l.chunk_id,
+    l.chunk_uuid,
+    CASE
+      WHEN l.is_of_transaction THEN 'transaction'
+      WHEN l.due_us > coalesce(s.next_us, s.ends_us) - 5000000 THEN 'delayed'
+      ELSE 'plain'
+    END AS kind,
+    CASE
+      WHEN l.due_us <= coalesce(s.next_us, s.ends_us) - 5000000
+        THEN greatest(l.stored_us, l.due_us)
+      ELSE l.stored_us
+    END AS ready_us
+  FROM subscription_silences AS s
+  JOIN late_entries AS l
+    ON l.capture = s.capture AND l.topic = s.topic AND l.subscription = s.subscription
+  WHERE
+    (l.got_us IS NULL OR l.got_us > s.began_us) AND (l.later_us IS NULL OR l.later_us > s.began_us)
+    AND l.stored_us <= coalesce(s.next_us, s.ends_us) - 5000000
+  QUALIFY row_number() OVER (
+    PARTITION BY s.capture, s.topic, s.subscription, s.began_us
+    ORDER BY
       CASE
-        WHEN l.is_of_transaction THEN 'transaction'
-        WHEN l.due_us > coalesce(s.next_us, s.ends_us) - 5000000 THEN 'delayed'
-        ELSE 'plain'
-      END AS kind,
-      CASE
-        WHEN l.due_us <= coalesce(s.next_us, s.ends_us) - 5000000
-          THEN greatest(l.stored_us, l.due_us)
-        ELSE l.stored_us
-      END AS ready_us,
-      row_number() OVER (
-        PARTITION BY s.capture, s.topic, s.subscription, s.began_us
-        ORDER BY
-          CASE
-            WHEN l.is_of_transaction OR l.due_us > coalesce(s.next_us, s.ends_us) - 5000000 THEN 1
-            ELSE 0
-          END,
-          l.ledger_id, l.entry_id
-      ) AS place
-    FROM subscription_silences AS s
-    JOIN late_entries AS l
-      ON l.capture = s.capture AND l.topic = s.topic AND l.subscription = s.subscription
-    WHERE
-      (l.got_us IS NULL OR l.got_us > s.began_us) AND (l.later_us IS NULL OR l.later_us > s.began_us)
-      AND l.stored_us <= coalesce(s.next_us, s.ends_us) - 5000000
-  ) AS w
-  WHERE w.place = 1
-  ORDER BY w.began_us, w.capture, w.topic, w.subscription
+        WHEN l.is_of_transaction OR l.due_us > coalesce(s.next_us, s.ends_us) - 5000000 THEN 1
+        ELSE 0
+      END,
+      l.ledger_id, l.entry_id
+  ) = 1
+  ORDER BY s.began_us, s.capture, s.topic, s.subscription
   LIMIT 10000
 ),
 permit_holders AS ( -- Consumers of the subscription at that time, and since when they have permits.
@@ -509,18 +499,14 @@ permit_holders AS ( -- Consumers of the subscription at that time, and since whe
           CASE WHEN c.second <= floor_div(w.began_us, 1000000) THEN c.second END
         ) > 0
         THEN max(CASE WHEN c.second <= floor_div(w.began_us, 1000000) THEN c.last_us END)
-      ELSE min(
-        CASE
-          WHEN c.second > floor_div(w.began_us, 1000000) AND c.last_available > 0 THEN c.last_us
-        END
+      ELSE min(c.last_us) FILTER (
+        WHERE c.second > floor_div(w.began_us, 1000000) AND c.last_available > 0
       )
     END AS had_us
   FROM first_late_entries AS w
-  JOIN consumer_seconds AS c
-    ON c.capture = w.capture AND c.topic = w.topic AND c.subscription = w.subscription
+  JOIN consumer_seconds AS c USING (capture, topic, subscription)
   WHERE w.next_us IS NULL OR c.second < floor_div(w.next_us, 1000000)
-  GROUP BY
-    w.capture, w.topic, w.subscription, w.began_us, c.connection_id, c.consumer_id, c.incarnation
+  GROUP BY ALL
 ),
 client_activity AS (
   SELECT
@@ -530,22 +516,14 @@ client_activity AS (
     w.entry_id, w.send_frame_no, w.receipt_frame_no, w.chunk_id, w.chunk_uuid, w.kind,
     w.stored_us,
     greatest(w.ready_us, h.had_us, h.began_us) AS start_us,
-    max(
-      CASE
-        WHEN
-          f.direction = 'to_client' AND f.status = 'complete'
-          AND (w.next_us IS NULL OR micros(f.ts) < w.next_us)
-          THEN micros(f.ts)
-      END
-    ) AS heard_us,
-    max(
-      CASE
-        WHEN
-          f.direction = 'to_client' AND f.status = 'complete'
-          AND (w.next_us IS NULL OR micros(f.ts) < w.next_us)
-          THEN f.frame_no
-      END
-    ) AS heard_frame_no,
+    max(micros(f.ts)) FILTER (
+      WHERE f.direction = 'to_client' AND f.status = 'complete' AND (w.next_us IS NULL
+        OR micros(f.ts) < w.next_us)
+    ) AS alive_us,
+    max(f.frame_no) FILTER (
+      WHERE f.direction = 'to_client' AND f.status = 'complete' AND (w.next_us IS NULL
+        OR micros(f.ts) < w.next_us)
+    ) AS alive_frame_no,
     max(CASE WHEN f.frame_no = n.closed_frame_no THEN micros(f.ts) END) AS closed_us,
     max_by(
       CASE
@@ -562,9 +540,7 @@ client_activity AS (
       END
     ) AS activity
   FROM permit_holders AS h
-  JOIN first_late_entries AS w
-    ON w.capture = h.capture AND w.topic = h.topic AND w.subscription = h.subscription
-    AND w.began_us = h.began_us
+  JOIN first_late_entries AS w USING (capture, topic, subscription, began_us)
   JOIN (
     SELECT
       capture, connection_id, frame_no, ts, direction, status, command, consumer_id, detail
@@ -576,7 +552,7 @@ client_activity AS (
         ORDER BY capture, connection_id
         LIMIT 100000
       )
-  ) AS f ON f.capture = h.capture AND f.connection_id = h.connection_id
+  ) AS f USING (capture, connection_id)
   LEFT JOIN consumers AS n
     ON n.capture = h.capture AND n.connection_id = h.connection_id
     AND n.consumer_id = h.consumer_id AND n.incarnation = h.incarnation
@@ -589,26 +565,22 @@ client_activity AS (
     w.stored_us, w.ready_us, h.had_us
 ),
 longest_waits AS (
-  SELECT c.*
-  FROM (
-    SELECT
-      h.*, least(coalesce(h.next_us, h.heard_us), coalesce(h.closed_us, h.heard_us)) AS end_us,
-      coalesce(h.activity LIKE '%false%', FALSE) AS is_inactive,
-      row_number() OVER (
-        PARTITION BY h.capture, h.topic, h.subscription, h.began_us
-        ORDER BY
-          CASE WHEN h.activity LIKE '%false%' THEN 1 ELSE 0 END,
-          least(coalesce(h.next_us, h.heard_us), coalesce(h.closed_us, h.heard_us)) - h.start_us
-            DESC,
-          h.connection_id, h.consumer_id, h.incarnation
-      ) AS place
-    FROM client_activity AS h
-    WHERE
-      h.heard_us - h.start_us >= 5000000
-      AND least(coalesce(h.next_us, h.heard_us), coalesce(h.closed_us, h.heard_us)) - h.start_us
-      >= 5000000
-  ) AS c
-  WHERE c.place = 1
+  SELECT
+    h.*, least(coalesce(h.next_us, h.alive_us), coalesce(h.closed_us, h.alive_us)) AS end_us,
+    coalesce(h.activity LIKE '%false%', FALSE) AS is_inactive
+  FROM client_activity AS h
+  WHERE
+    h.alive_us - h.start_us >= 5000000
+    AND least(coalesce(h.next_us, h.alive_us), coalesce(h.closed_us, h.alive_us)) - h.start_us
+    >= 5000000
+  QUALIFY row_number() OVER (
+    PARTITION BY h.capture, h.topic, h.subscription, h.began_us
+    ORDER BY
+      CASE WHEN h.activity LIKE '%false%' THEN 1 ELSE 0 END,
+      least(coalesce(h.next_us, h.alive_us), coalesce(h.closed_us, h.alive_us)) - h.start_us
+        DESC,
+      h.connection_id, h.consumer_id, h.incarnation
+  ) = 1
 ),
 unacked_counts AS (
   SELECT
@@ -627,8 +599,7 @@ unacked_counts AS (
     WHERE
       d.outcome NOT IN ('redelivery_requested', 'ack_rolled_back')
       AND (d.capture, d.topic, d.subscription) IN (SELECT capture, topic, subscription FROM longest_waits)
-  ) AS d
-    ON d.capture = c.capture AND d.topic = c.topic AND d.subscription = c.subscription
+  ) AS d USING (capture, topic, subscription)
   WHERE d.at_us <= c.began_us AND (d.ack_us IS NULL OR d.ack_us > c.began_us)
   GROUP BY c.capture, c.topic, c.subscription, c.began_us
 ),

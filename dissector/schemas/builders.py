@@ -52,10 +52,10 @@ class Codes(NamedTuple):
 
 # The rows of a column in a builder: None if all are null; an Arrow array of strings, lists or maps
 # if no simpler form is possible. Valid until the next append.
-Gathered: TypeAlias = Numbers | Flags | Codes | pa.Array | None
+ColumnValues: TypeAlias = Numbers | Flags | Codes | pa.Array | None
 
 
-def gathered_of(array: pa.Array) -> Gathered:
+def column_values_of(array: pa.Array) -> ColumnValues:
     """Convert a column that was read from a file to the form that builders return."""
     rows, kind = len(array), array.type
     if array.null_count == rows:
@@ -152,7 +152,7 @@ class ColumnBuilder(ABC):
     def skip(self, at: int, rows: int) -> None:
         """Set `rows` rows from `at` on to null."""
 
-    def take(self, rows: int) -> Gathered:
+    def take(self, rows: int) -> ColumnValues:
         """Return the first rows without conversion, valid until the next append; reset."""
         if not self.is_live:
             return None
@@ -169,7 +169,7 @@ class ColumnBuilder(ABC):
         return self._nulls
 
     @abstractmethod
-    def _taken(self, rows: int) -> Gathered:
+    def _taken(self, rows: int) -> ColumnValues:
         """Return the first rows of a live column."""
 
     def _array(self, taken: Any) -> pa.Array:

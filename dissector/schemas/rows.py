@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dissector.blocks import Coded, Lists, Spans, TableBlock
 from dissector.schemas.arrow import in_memory_schema
-from dissector.schemas.builders import ColumnBuilder, Gathered, builder_for
+from dissector.schemas.builders import ColumnBuilder, ColumnValues, builder_for
 from dissector.schemas.column import Table
 from dissector.schemas.tables import TABLES
 
@@ -60,7 +60,7 @@ class TableBuilder:
                 self._live.add(name)
         self.rows += stop - start
 
-    def take(self) -> list[Gathered]:
+    def take(self) -> list[ColumnValues]:
         """Return all rows by column without conversion, valid until the next append; reset."""
         taken = [builder.take(self.rows) for builder in self._columns.values()]
         self._begin()

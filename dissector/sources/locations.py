@@ -134,11 +134,11 @@ def files_in(path: str, missed: Callable[[OSError], None] | None = None) -> list
         return _files_in_store(path)
     if not os.path.isdir(path):
         return None
-    found = []
+    paths = []
     for here, folders, files in os.walk(path, onerror=missed):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        found += [os.path.join(here, name) for name in sorted(files) if not name.startswith(".")]
-    return found
+        paths += [os.path.join(here, name) for name in sorted(files) if not name.startswith(".")]
+    return paths
 
 
 def _files_in_store(path: str) -> list[str] | None:

@@ -45,7 +45,7 @@ _TIME: Final = re.compile(
     r"|1\d{9})(?!\d)"
 )
 _ID_DIGITS: Final = 12
-_SLIVER: Final = 16  # files may overlap by this part of the shorter one: reordering at the border
+_SLIVER: Final = 16  # files may overlap by this part of the shorter one: reordering at the boundary
 
 
 class Chain(NamedTuple):

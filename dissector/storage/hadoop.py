@@ -28,17 +28,17 @@ class HadoopStore:
 
     def entry(self, name: str) -> Entry:
         with _errors():
-            found = self._client.get_file_info(f"/{name}")
-        if found.isdir:
+            status = self._client.get_file_info(f"/{name}")
+        if status.isdir:
             raise FileNotFoundError(errno.ENOENT, "it is a folder")
-        return self._entry(found)
+        return self._entry(status)
 
     def entries(self, folder: str) -> Iterator[Entry]:
         with _errors():
             try:
-                for found in self._client.list_status(f"/{folder}", recursive=True):
-                    if not found.isdir:
-                        yield self._entry(found)
+                for status in self._client.list_status(f"/{folder}", recursive=True):
+                    if not status.isdir:
+                        yield self._entry(status)
             except FileNotFoundError:
                 return
 
@@ -48,15 +48,15 @@ class HadoopStore:
     def look(self, entry: Entry, start: int, end: int) -> tuple[Entry, bytes]:
         with _errors():
             path = entry.path[len(self._root) :]
-            found = self._entry(self._client.get_file_info(path))
-            if entry.version is not None and found != entry:
+            status = self._entry(self._client.get_file_info(path))
+            if entry.version is not None and status != entry:
                 raise OSError(errno.ESTALE, "it was changed while it was read")
-            if found.size != entry.size:
+            if status.size != entry.size:
                 raise other_size()
             data = self._client.read(path).read_range(start, end - start)
         if len(data) != end - start:
             raise OSError(errno.EIO, "the store gives fewer bytes than it says")
-        return found, data
+        return status, data
 
     def load(self, name: str) -> bytes:
         with _errors():
@@ -96,10 +96,10 @@ class HadoopStore:
                 with suppress(FileNotFoundError):
                     self._client.delete(f"/{name}")
 
-    def _entry(self, found: Any) -> Entry:
-        changed = found.modification_time / 1000
-        path = "/" + found.path.lstrip("/")
-        return Entry(f"{self._root}{path}", found.length, changed, str(found.modification_time))
+    def _entry(self, status: Any) -> Entry:
+        changed = status.modification_time / 1000
+        path = "/" + status.path.lstrip("/")
+        return Entry(f"{self._root}{path}", status.length, changed, str(status.modification_time))
 
 
 @contextmanager

@@ -41,7 +41,7 @@ Copies by the tap change nothing but their counter (duplicates.py). Bytes seen b
 as retransmitted and compared only while they wait (out_of_order.py). Damaged segments wait for a
 better copy (checksums.py). A range is marked as sent again by what was known when it left: a frame
 that is out is out, so a copy that comes later is in the counters of its connection only. What waits
-for nothing but its start is marked no more than if it had left: a border marks no frames.
+for nothing but its start is marked no more than if it had left: a boundary marks no frames.
 
 Bounds: waiting bytes, in all and per connection, every waiting segment charged in addition; live
 connections, the least recently used going first; SYN-only and closed connections apart and lower.

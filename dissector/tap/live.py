@@ -37,7 +37,7 @@ _GATHER_PART: Final = 8  # of a ring
 _CHECK_SECONDS: Final = 1.0
 _DRAIN_SECONDS: Final = 2.0
 _NS: Final = 1_000_000_000
-_NO_BORDER: Final = (1 << 63) - 1
+_NO_BOUNDARY: Final = (1 << 63) - 1
 _LAG_NS: Final = 5 * RETIRE_MS * 1_000_000  # longest time of a packet in a filling block
 
 
@@ -202,7 +202,7 @@ class Live:
             # Before the look at the blocks: what comes after it may be older than a later moment.
             looked_ns = time.time_ns()
             self._handle_blocks()
-            yield from self._merged(cuts, self._border_ns(looked_ns))
+            yield from self._merged(cuts, self._boundary_ns(looked_ns))
             self._check(time.monotonic())
             yield Idle()
         yield from self._drained(cuts)
@@ -232,27 +232,27 @@ class Live:
                     break
                 feed.walk(block, self._room)
 
-    def _border_ns(self, looked_ns: int) -> int:
+    def _boundary_ns(self, looked_ns: int) -> int:
         """The time before which no interface can deliver further packets.
 
         looked_ns: when the blocks were checked.
         """
         if len(self._feeds) == 1:
-            return _NO_BORDER
+            return _NO_BOUNDARY
         seen_ns = looked_ns - _LAG_NS
         return min(max(feed.latest_ns, seen_ns) if not feed.waiting else feed.latest_ns
                    for feed in self._feeds)  # fmt: skip
 
-    def _merged(self, cuts: Cuts, border_ns: int) -> Iterator[PacketBatch]:
-        """Yield the waiting packets before border_ns as batches in order of time."""
+    def _merged(self, cuts: Cuts, boundary_ns: int) -> Iterator[PacketBatch]:
+        """Yield the waiting packets before boundary_ns as batches in order of time."""
         while self._waits():
-            packets = self._next_packets(border_ns)
+            packets = self._next_packets(boundary_ns)
             rows = len(packets.ts_ns)
             if rows == 0:
                 return
             chosen = rows_before(packets, rows, cuts)
             if chosen == 0:
-                yield PacketBatch(self._memory, packets, 0, _nothing, is_border=True)
+                yield PacketBatch(self._memory, packets, 0, _nothing, is_boundary=True)
                 continue
             self.taken += chosen
             self.last_ns = max(self.last_ns, int(packets.ts_ns[chosen - 1]))
@@ -261,8 +261,8 @@ class Live:
             for feed in self._feeds:
                 feed.drop(int(np.count_nonzero(numbers == feed.number)))
 
-    def _next_packets(self, border_ns: int) -> PacketColumns:
-        """Up to a block of packets not after border_ns, in order of time."""
+    def _next_packets(self, boundary_ns: int) -> PacketColumns:
+        """Up to a block of packets not after boundary_ns, in order of time."""
         if len(self._feeds) == 1:
             return self._feeds[0].first_packets()
         parts: list[Int64Array] = []
@@ -275,10 +275,10 @@ class Live:
                 times.append(rising)
                 if len(feed.waiting) > 1:
                     # This interface has more packets: the others must not overtake it.
-                    border_ns = min(border_ns, int(rising[-1]))
+                    boundary_ns = min(boundary_ns, int(rising[-1]))
         matrix, keys = np.concatenate(parts, axis=1), np.concatenate(times)
         order = np.argsort(keys, kind="stable")
-        order = order[keys[order] <= border_ns][:PACKET_BLOCK_ROWS]
+        order = order[keys[order] <= boundary_ns][:PACKET_BLOCK_ROWS]
         return PacketColumns(np.ascontiguousarray(matrix[:, order]))
 
     def _drained(self, cuts: Cuts) -> Iterator[PacketBatch]:
@@ -291,13 +291,13 @@ class Live:
             self._handle_blocks()
             # Each ring releases its blocks at its own times: another may still hold older packets.
             is_all = taken + sum(feed.rows for feed in self._feeds) >= self.received()
-            yield from self._merged(cuts, _NO_BORDER if is_all else self._border_ns(looked_ns))
+            yield from self._merged(cuts, _NO_BOUNDARY if is_all else self._boundary_ns(looked_ns))
             if self.taken > taken:
                 end = time.monotonic() + _DRAIN_SECONDS
             if self.taken >= self.received():
                 return
             time.sleep(RETIRE_MS / 1000)
-        yield from self._merged(cuts, _NO_BORDER)
+        yield from self._merged(cuts, _NO_BOUNDARY)
 
     def _handle_socket_error(self, feed: _Feed) -> None:
         """Handle a socket error: the interface went down."""

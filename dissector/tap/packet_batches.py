@@ -39,7 +39,7 @@ class PacketBatch(NamedTuple):
     packets: columns whose first `rows` rows are set; valid until the next batch.
     feed: feeds them to the dissection, once, and returns the rows that closed.
 
-    A batch that is_border has no packets: the cut is reached, and packets.ts_ns[0] is the time of
+    A batch that is_boundary has no packets: the cut is reached, and packets.ts_ns[0] is the time of
     the next packet.
     """
 
@@ -47,7 +47,7 @@ class PacketBatch(NamedTuple):
     packets: PacketColumns
     rows: int
     feed: Callable[[Dissection], list[TableBlock]]
-    is_border: bool = False
+    is_boundary: bool = False
 
 
 class Part(NamedTuple):

@@ -118,7 +118,7 @@ class FilePlayback:
         while rows and not self._stop.is_set():
             chosen = rows_before(packets, rows, cuts)
             if chosen == 0:
-                yield PacketBatch(rest.buffer.data, packets, 0, _nothing, is_border=True)
+                yield PacketBatch(rest.buffer.data, packets, 0, _nothing, is_boundary=True)
                 continue
             chosen = self._within_step(packets.ts_ns[:chosen])
             yield from self._wait_for(int(packets.ts_ns[0]))

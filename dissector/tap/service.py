@@ -174,7 +174,7 @@ class Tap:
 
     def _handle(self, packet_batch: PacketBatch) -> None:
         """Handle one batch: first the cut before it, then its packets."""
-        if packet_batch.is_border:
+        if packet_batch.is_boundary:
             next_ns = int(packet_batch.packets.ts_ns[0])
             self._rotate()
             step = self.settings.rotate_ns

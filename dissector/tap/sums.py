@@ -55,7 +55,7 @@ class Series(NamedTuple):
     """
 
     name: str
-    tally: str
+    query_name: str
     labels: Mapping[str, str]
     sums: tuple[str, ...]
     where: tuple[tuple[str, object], ...] = ()
@@ -119,7 +119,7 @@ def _queries() -> Mapping[str, str]:
 def _sql_of(query: Query) -> str:
     names = {"bucket"}
     for each in (*SERIES, *DURATIONS):
-        if each.tally == query.name:
+        if each.query_name == query.name:
             conditions = (*each.where, *each.unless)
             names |= {*each.labels.values(), *each.sums, *(key for key, _ in conditions)}
     query = query.only(names)
@@ -238,7 +238,7 @@ def _rows_of(
     series: Series, tables: Mapping[str, Columnar], names: Sequence[str]
 ) -> Iterator[tuple[Cells, Cells]]:
     """For each counted row of the series' aggregation: its labels, and the columns `names`."""
-    if (columns := tables.get(series.tally)) is None:
+    if (columns := tables.get(series.query_name)) is None:
         return
     labels, conditions = [*series.labels.values()], (*series.where, *series.unless)
     wanted, refused = (tuple(value for _, value in each) for each in (series.where, series.unless))

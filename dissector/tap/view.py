@@ -175,10 +175,10 @@ class TapView:
 
     def _legend(self, columns: Sequence[Column]) -> str:
         """The line that explains the columns and the sort order."""
-        meanings = "; ".join(f"{each.head}: {each.meaning}" for each in columns)
+        descriptions = "; ".join(f"{each.head}: {each.meaning}" for each in columns)
         order = self._shown.order
         head = order if order == TOPIC else COLUMNS[order].head
-        return f"{meanings}. Sorted by {head} (--sort)."
+        return f"{descriptions}. Sorted by {head} (--sort)."
 
     def _more(self, lines: Sequence[TopicLine]) -> list[str]:
         left = self._topics - len(lines)

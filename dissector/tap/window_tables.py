@@ -88,7 +88,7 @@ def _nothing(table: str, names: Sequence[str]) -> pa.Table:
     return no_rows(pa.schema([schema.field(name) for name in names]))
 
 
-class Gathering:
+class TableCollector:
     """Gathers rows into tables of some columns, under one capture.
 
     size: bytes of these columns in the blocks. is_empty: whether there are no rows.
@@ -135,10 +135,10 @@ class Gathering:
 
 def as_tables(blocks: Iterable[TableBlock], run: str, columns: Columns) -> Rows:
     """Convert blocks to tables of some columns, under one capture."""
-    gathering = Gathering(columns)
+    collector = TableCollector(columns)
     for block in blocks:
-        gathering.add(block)
-    return gathering.tables(run)
+        collector.add(block)
+    return collector.tables(run)
 
 
 def _all_of(text: str, rows: int) -> pa.DictionaryArray:

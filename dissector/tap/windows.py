@@ -17,7 +17,7 @@ from dissector.limits import MAX_WINDOW_BYTES
 from dissector.tap.packet_batches import PacketBatch
 from dissector.tap.priority import step_back
 from dissector.tap.service import Tap
-from dissector.tap.window_tables import Columns, Gathering, Rows
+from dissector.tap.window_tables import Columns, Rows, TableCollector
 
 WINDOW_NS: Final = 60_000_000_000  # longest time between two runs of the rules
 _NS: Final = 1e9
@@ -40,7 +40,7 @@ class Window(NamedTuple):
     """
 
     run: str
-    closed: Gathering | None
+    closed: TableCollector | None
     size: int
     last_ns: int
     repeated: Set[int] = frozenset()
@@ -103,7 +103,7 @@ class Windows:
             for table, names in taker.columns.items():
                 known = self._columns.setdefault(table, [])
                 known += [name for name in names if name not in known]
-        self._closed = Gathering(self._columns)
+        self._closed = TableCollector(self._columns)
         self._unjudged = 0
         self._first_ns = self._last_ns = 0
         self._began = time.monotonic()
@@ -198,7 +198,7 @@ class Windows:
             Window(run, self._closed, self._closed.size, self._last_ns, repeated, opened, is_end,
                    self._given)
         )  # fmt: skip
-        self._closed = Gathering(self._columns)
+        self._closed = TableCollector(self._columns)
         if is_end:
             self._run = self._tap.tap_run
 

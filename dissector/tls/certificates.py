@@ -51,15 +51,15 @@ def _value(data: bytes, at: int, end: int) -> _Value | None:
 
 def _values(data: bytes, around: _Value | None) -> list[_Value]:
     """The values inside another one, up to the first malformed one."""
-    found: list[_Value] = []
+    values: list[_Value] = []
     at = 0 if around is None else around.start
-    while around is not None and len(found) < limits.MAX_CERTIFICATE_PARTS:
+    while around is not None and len(values) < limits.MAX_CERTIFICATE_PARTS:
         value = _value(data, at, around.end)
         if value is None:
             break
-        found.append(value)
+        values.append(value)
         at = value.end
-    return found
+    return values
 
 
 def _text(data: bytes, value: _Value) -> str:

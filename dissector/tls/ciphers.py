@@ -98,10 +98,10 @@ class _Tls13(_NoHint):
         iv = self._iv
         numbers = range(sequence, sequence + len(bodies))
         nonces = [(iv ^ number).to_bytes(12, "big") for number in numbers]
-        found: list[Any] = []
+        opened: list[Any] = []
         with contextlib.suppress(*_UNOPENED):
-            found.extend(map(self._decrypt, nonces, bodies, headers))
-        return found
+            opened.extend(map(self._decrypt, nonces, bodies, headers))
+        return opened
 
     def open(self, sequence: int, header: bytes, body: Bytes) -> Bytes | None:
         try:

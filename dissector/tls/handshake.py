@@ -95,12 +95,12 @@ class _Bytes:
 
 
 def _extensions(data: _Bytes) -> dict[int, bytes]:
-    found: dict[int, bytes] = {}
+    extensions: dict[int, bytes] = {}
     rest = _Bytes(data.list(2))
     while rest.is_left:
         kind = rest.number(2)
-        found.setdefault(kind, rest.list(2))
-    return found
+        extensions.setdefault(kind, rest.list(2))
+    return extensions
 
 
 def _name(data: bytes) -> str:

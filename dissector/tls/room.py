@@ -199,8 +199,8 @@ class TlsRoom:
         done_to = np.full(rows.shape[1], -1, np.int64)
         key = number * 2 + endpoint_index
         order = np.argsort(key, kind="stable")
-        borders = np.flatnonzero(np.diff(key[order])) + 1
-        groups = [group for group in np.split(order, borders) if len(group) >= runs.LEAST_RANGES]
+        boundaries = np.flatnonzero(np.diff(key[order])) + 1
+        groups = [group for group in np.split(order, boundaries) if len(group) >= runs.LEAST_RANGES]
         stops: dict[int, int] = {}
         if groups:
             for at in np.flatnonzero(kind != RangeKind.DATA).tolist():

@@ -79,13 +79,13 @@ def _rows(
     last = np.searchsorted(ends, record_ends - 1, "right")
     # The end of each range except the last one, in plain bytes.
     number = np.arange(last[-1])
-    border = ends[number]
-    record = np.searchsorted(record_ends, border)
+    boundary = ends[number]
+    record = np.searchsorted(record_ends, boundary)
     size = sizes[record]
     behind, before = last[record] - number, number - first[record] + 1
-    inside = np.maximum(border - record_starts[record] - lead, before)
+    inside = np.maximum(boundary - record_starts[record] - lead, before)
     inside = np.minimum(np.minimum(inside, np.maximum(size - behind, 1)), np.maximum(size - 1, 0))
-    cuts = plain_starts[record] + np.where(border == record_ends[record], size, inside)
+    cuts = plain_starts[record] + np.where(boundary == record_ends[record], size, inside)
     bounds: Any = np.unique(np.concatenate((cuts, plain_starts[first < last], [0, plain_ends[-1]])))
     low, high = bounds[:-1], bounds[1:]
     piece = np.searchsorted(cuts, low, "right")

@@ -105,7 +105,7 @@ def test_ring_files_are_put_in_order_by_their_times():
     for name in ("SEND", "SEND_RECEIPT", "MESSAGE", "ACK"):
         count = sum(row["command"] == name for row in ring["frames"])
         assert count >= sum(row["command"] == name for each in apart for row in each["frames"])
-    # Only the first SEND whose receipt is there was before the ring began; borders lose nothing.
+    # Only the first SEND whose receipt is there was before the ring began; boundaries lose nothing.
     publishes = [row for row in ring["exchanges"] if row["kind"] == "publish"]
     outcomes = [row["outcome"] for row in publishes]
     assert outcomes.count("orphan_response") == 1 and set(outcomes) == {"ok", "orphan_response"}

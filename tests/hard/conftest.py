@@ -5,19 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dissector.cli.main import run
-from tests.hard.odd import Command, Ended
+from tests.dissector.cli.conftest import command
 
-
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    def run_here(*arguments: object) -> Ended:
-        capsys.readouterr()
-        code = run([str(argument) for argument in arguments])
-        printed = capsys.readouterr()
-        return Ended(code, printed.out, printed.err)
-
-    return run_here
+__all__ = ["command", "written"]
 
 
 @pytest.fixture

@@ -32,30 +32,6 @@ def damaged_while_a_hole_is_open() -> Tape:
     return tape
 
 
-def cut(tape: Tape, snaplen: int) -> bytes:
-    """The capture of a tape with a snap length."""
-    records = [Record(each.ts_ns, each.data[:snaplen], len(each.data)) for each in tape.records()]
-    return capture(records, snaplen=snaplen)
-
-
-@case("B26")
-def cut_inside_payloads() -> bytes:
-    """128 bytes of each packet."""
-    return cut(a_talk(), 128)
-
-
-@case("B26")
-def cut_inside_options() -> bytes:
-    """TCP headers are cut inside their time stamps."""
-    return cut(stamped(a_talk()), 14 + 20 + 26)
-
-
-@case("B26")
-def cut_inside_ip_headers() -> bytes:
-    """Not even the addresses are there."""
-    return cut(a_talk(), 14 + 12)
-
-
 def stamped(tape: Tape) -> Tape:
     """The tape with a TCP time stamp in every packet, one per millisecond."""
     tape.packets = [

@@ -1,10 +1,10 @@
 """What tests about odd files share: the captures of `source_cases`, and what must come of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from dissector.cli.exits import EXIT_INPUT
+from tests.dissector.cli.conftest import Command
 from tests.hard import source_cases as made
 from tests.hard.cases import Case, all_cases
 from tests.hard.tape import Tables, capture, dissected
@@ -56,17 +56,6 @@ def without_times(tables: Tables) -> Tables:
         ]
         for name, rows in tables.items()
     }
-
-
-class Ended(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Ended]
 
 
 def check_codes(

@@ -21,8 +21,9 @@ from dissector.sources.dissect import dissect
 from dissector.sources.files import Buffer, ChainReader
 from dissector.sources.rings import chains
 from tests.disks import disk_of
+from tests.dissector.cli.conftest import Command
 from tests.hard import source_cases as made
-from tests.hard.odd import Command, check_codes, content, same, whole
+from tests.hard.odd import check_codes, content, same, whole
 from tests.hard.tape import START_NS, Tables, capture, codes, commands, dissected
 from tests.plain import rows_of_block
 from tests.wire.captures import Record, interface, pcap_header, section

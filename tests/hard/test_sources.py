@@ -20,18 +20,10 @@ from dissector.schemas.quantities import duration_text
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import Chain
 from tests.choosing import LOOKS_AT_ALL
+from tests.dissector.cli.conftest import Command
 from tests.hard import source_cases as made
 from tests.hard.cases import Case
-from tests.hard.odd import (
-    COMMANDS,
-    Command,
-    cases,
-    check_codes,
-    content,
-    same,
-    whole,
-    without_times,
-)
+from tests.hard.odd import COMMANDS, cases, check_codes, content, same, whole, without_times
 from tests.hard.tape import START_NS, STEP_NS, capture, codes, commands, dissected
 from tests.wire.captures import Record, enhanced_packet, interface, section
 

@@ -1,21 +1,16 @@
 """Bytes that come more than once: copies of taps, retransmissions, conflicts, cuts."""
 
-from collections import Counter
-
 import pytest
 
 from dissector.schemas.quantities import duration_text
 from tests.hard import copy_cases as made
 from tests.hard.stream_cases import a_talk
-from tests.hard.tape import capture, codes, commands, dissected, talk
+from tests.hard.tape import capture, codes, dissected, talk
 from tests.hard.whole import (
-    DIRECTIONS,
     assert_accounts_close,
     assert_whole,
-    came,
     counters,
     rows_of,
-    said,
 )
 
 
@@ -36,45 +31,6 @@ def test_b25_verified_checksums_leave_the_damaged_packets_out() -> None:
     tables = assert_whole(made.damaged_and_sent_again(), verify_checksums=True)
     (file,) = tables["capture_files"]
     assert dict(file["packets_ignored_by_reason"]) == {"bad_tcp_checksum": 2}
-
-
-def test_b26_a_snap_length_inside_payloads_is_no_loss() -> None:
-    tape = a_talk()
-    tables = dissected(made.cut_inside_payloads())
-    (connection,) = tables["connections"]
-    for side, direction in enumerate(DIRECTIONS):
-        mine = [len(p.payload) for p in tape.packets if p.to_broker == (side == 0)]
-        cut = sum(max(0, size - (128 - 54)) for size in mine)
-        assert connection[f"snaplen_cut_bytes_{direction}"] == cut
-        assert connection[f"gap_bytes_{direction}"] == 0
-        # Every frame's place and size is known; those that fit were read whole.
-        seen = [(row["stream_offset"], row["frame_bytes"]) for row in rows_of(tables, side)]
-        assert seen == said(tape, side)
-        whole = [place for place in said(tape, side) if place[1] <= 128 - 54]
-        assert came(tables, side) == whole
-        statuses = Counter(row["status"] for row in rows_of(tables, side))
-        assert statuses["cut_by_snaplen"] == len(seen) - len(whole)
-    assert commands(tables, "to_broker").count("SEND") == 12
-    assert_accounts_close(tables)
-
-
-def test_b26_a_snap_length_inside_options_leaves_all_places_known() -> None:
-    tape = a_talk()
-    tables = dissected(made.cut_inside_options())
-    (connection,) = tables["connections"]
-    for side, direction in enumerate(DIRECTIONS):
-        assert connection[f"snaplen_cut_bytes_{direction}"] == len(tape.sent[side])
-        assert connection[f"stream_bytes_{direction}"] == len(tape.sent[side])
-        assert connection[f"gap_bytes_{direction}"] == 0
-    assert connection["ended"] == "fin"
-    assert_accounts_close(tables)
-
-
-def test_b26_a_snap_length_inside_ip_headers_is_counted() -> None:
-    tables = dissected(made.cut_inside_ip_headers())
-    (file,) = tables["capture_files"]
-    assert tables.get("connections", []) == []
-    assert sum(dict(file["packets_ignored_by_reason"]).values()) == file["packets"]
 
 
 @pytest.mark.parametrize("make", [made.copies_back_to_back, made.copies_of_two_ports])

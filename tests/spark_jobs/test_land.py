@@ -14,25 +14,17 @@ from dissector.errors import OutputError
 from dissector.lake.land import Outcome
 from dissector.sources.rings import Chain, chains
 from spark_jobs import land, landing
+from tests.dissector.lake.landed import tree
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "captures" / "pulsar-apache"
 NAMES = ("java-j12_nack.pcap", "java-j24_unload.pcap", "java-j74_corrupt.pcap")
 
 
-def contents(lake: Path) -> dict[str, bytes]:
-    """Every file of a lake by its name."""
-    return {
-        str(path.relative_to(lake)): path.read_bytes()
-        for path in sorted(lake.rglob("*"))
-        if path.is_file()
-    }
-
-
 def landed_here(lake: Path) -> dict[str, bytes]:
     """What `dissector land` writes about the samples."""
     assert run(["land", *(str(SAMPLES / name) for name in NAMES), "--lake", str(lake), "-q"]) == 0
-    return contents(lake)
+    return tree(lake)
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +42,10 @@ def test_the_lake_has_the_same_bytes_as_one_landed_here(
 ) -> None:
     inputs = [str(SAMPLES / name) for name in NAMES]
     assert land.main([*inputs, "--lake", str(tmp_path / "lake"), "-q"]) == 0
-    assert contents(tmp_path / "lake") == here
+    assert tree(tmp_path / "lake") == here
     assert len(capsys.readouterr().out.split()) == len(NAMES)
     assert land.main([*inputs, "--lake", str(tmp_path / "lake"), "-q"]) == 0
-    assert contents(tmp_path / "lake") == here
+    assert tree(tmp_path / "lake") == here
 
 
 def test_a_task_that_runs_twice_at_once_changes_nothing(
@@ -66,7 +58,7 @@ def test_a_task_that_runs_twice_at_once_changes_nothing(
     assert sorted(outcome.landed.outcome for outcome in found if outcome.landed) == [
         *["installed"] * 3, *["unchanged"] * 3,
     ]  # fmt: skip
-    assert contents(lake) == here
+    assert tree(lake) == here
 
 
 def test_the_largest_chain_goes_first_and_files_have_full_names(tmp_path: Path) -> None:

@@ -136,6 +136,14 @@ VECTORS = {
 }
 
 
+def varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
 def vector(name: str) -> bytes:
     """The bytes of one of VECTORS."""
     return bytes.fromhex(VECTORS[name])

@@ -98,8 +98,6 @@ JOIN (
   SELECT capture, client_ip, broker_ip, broker_port, count(DISTINCT connection_id) AS connections
   FROM silent_closes
   GROUP BY capture, client_ip, broker_ip, broker_port
-) AS a
-  ON a.capture = t.capture AND a.client_ip = t.client_ip AND a.broker_ip = t.broker_ip
-  AND a.broker_port = t.broker_port
+) AS a USING (capture, client_ip, broker_ip, broker_port)
 GROUP BY
   t.capture, t.client_ip, t.broker_ip, t.broker_port, t.request_command, t.topic

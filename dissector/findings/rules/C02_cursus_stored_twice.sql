@@ -53,8 +53,7 @@ copies AS (
   JOIN frames AS f
     ON f.capture = e.capture AND f.connection_id = e.connection_id
     AND f.frame_no = e.request_frame_no AND f.status = 'complete'
-  GROUP BY
-    e.capture, e.topic, e.producer_name, e.sequence_id, e.highest_sequence_id, f.partition
+  GROUP BY ALL
   HAVING count(*) >= $accepted
 )
 SELECT

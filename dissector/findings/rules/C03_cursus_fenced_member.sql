@@ -31,7 +31,7 @@ do = "Restart the consumer; look at whether its client joins again when a heartb
 WITH fenced_members AS ( -- The first refusal of each member.
   SELECT
     e.capture, e.subscription, e.client_ip, f.consumer_name AS member,
-    min(e.response_last_ns) AS told_ns, min_by(e.error_code, e.response_frame_no) AS error_code,
+    min(e.response_last_ns) AS refused_ns, min_by(e.error_code, e.response_frame_no) AS error_code,
     min_by(e.error_text, e.response_frame_no) AS error_text,
     min(e.request_frame_no) AS request_no, min(e.response_frame_no) AS refusal_no
   FROM exchanges AS e
@@ -47,7 +47,7 @@ WITH fenced_members AS ( -- The first refusal of each member.
 ),
 later_deliveries AS (
   SELECT
-    t.capture, t.subscription, t.client_ip, t.member, t.told_ns, t.error_code, t.error_text,
+    t.capture, t.subscription, t.client_ip, t.member, t.refused_ns, t.error_code, t.error_text,
     t.request_no, t.refusal_no, min(d.topic) AS topic, count(*) AS deliveries,
     sum(d.message_count) AS messages, min(d.frame_no) AS first_no, max(d.frame_no) AS last_no,
     max(micros(d.ts)) AS last_us
@@ -56,10 +56,8 @@ later_deliveries AS (
     ON d.capture = t.capture AND d.subscription = t.subscription AND d.consumer_name = t.member
   WHERE
     d.message_count > 0 AND d.frame_no > t.refusal_no
-    AND micros(d.ts) * 1000 > t.told_ns + $settle_s * 1000000000
-  GROUP BY
-    t.capture, t.subscription, t.client_ip, t.member, t.told_ns, t.error_code, t.error_text,
-    t.request_no, t.refusal_no
+    AND micros(d.ts) * 1000 > t.refused_ns + $settle_s * 1000000000
+  GROUP BY ALL
 ),
 readmitted_members AS ( -- Members with an accepted request after their refusal.
   SELECT t.capture, t.subscription, t.member
@@ -77,14 +75,13 @@ readmitted_members AS ( -- Members with an accepted request after their refusal.
   GROUP BY t.capture, t.subscription, t.member
 )
 SELECT
-  c.capture, c.told_ns AS first_ns, c.last_us * 1000 AS last_ns,
+  c.capture, c.refused_ns AS first_ns, c.last_us * 1000 AS last_ns,
   c.subscription AS subject_subscription, c.member AS subject_member, c.topic AS subject_topic,
   c.client_ip AS subject_client_ip, c.error_code AS measured_error_code,
   c.error_text AS measured_error_text, c.deliveries AS measured_deliveries,
   CAST(c.messages AS BIGINT) AS measured_messages,
-  (c.last_us * 1000 - c.told_ns) / 1e9 AS measured_later_s,
+  (c.last_us * 1000 - c.refused_ns) / 1e9 AS measured_later_s,
   c.request_no AS frame_request, c.refusal_no AS frame_refusal,
   c.first_no AS frame_first_delivery, c.last_no AS frame_last_delivery
 FROM later_deliveries AS c
-ANTI JOIN readmitted_members AS a
-  ON a.capture = c.capture AND a.subscription = c.subscription AND a.member = c.member
+ANTI JOIN readmitted_members AS a USING (capture, subscription, member)

@@ -29,8 +29,7 @@ do = "Look at why the consumer does not commit, or at where it asks from: a brok
 */
 WITH repeated_records AS (
   SELECT
-    d.capture, d.topic, d.subscription, d.partition, d.entry_id, count(*) AS again,
-    max(d.redelivery_cause) AS cause
+    d.capture, d.topic, d.subscription, d.partition, d.entry_id, max(d.redelivery_cause) AS cause
   FROM deliveries AS d
   JOIN connections AS c
     ON c.capture = d.capture AND c.connection_id = d.connection_id AND c.protocol = 'cursus'
@@ -58,7 +57,7 @@ commit_counts AS (
   SELECT a.capture, a.topic, a.subscription, count(*) AS commits
   FROM acks AS a
   JOIN (SELECT DISTINCT capture, topic, subscription FROM record_deliveries) AS s
-    ON s.capture = a.capture AND s.topic = a.topic AND s.subscription = a.subscription
+    USING (capture, topic, subscription)
   WHERE a.action = 'ack'
   GROUP BY a.capture, a.topic, a.subscription
 )
@@ -74,6 +73,5 @@ SELECT
   max_by(s.first_no, s.times) AS frame_first_delivery,
   max_by(s.last_no, s.times) AS frame_last_delivery
 FROM record_deliveries AS s
-LEFT JOIN commit_counts AS k
-  ON k.capture = s.capture AND k.topic = s.topic AND k.subscription = s.subscription
+LEFT JOIN commit_counts AS k USING (capture, topic, subscription)
 GROUP BY s.capture, s.topic, s.subscription, s.partition

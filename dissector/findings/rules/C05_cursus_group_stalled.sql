@@ -50,7 +50,7 @@ group_commits AS (
     min(micros(a.ts)) AS first_us, max(micros(a.ts)) AS last_us
   FROM acks AS a
   JOIN (SELECT DISTINCT capture, subscription FROM answered_heartbeats) AS b
-    ON b.capture = a.capture AND b.subscription = a.subscription
+    USING (capture, subscription)
   WHERE a.action = 'ack'
   GROUP BY a.capture, a.topic, a.subscription
 ),

@@ -146,10 +146,8 @@ stall_frames AS (
     min(
       CASE WHEN f.command = 'FLOW' AND f.frame_no > s.last_delivery_frame_no THEN f.frame_no END
     ) AS next_flow_frame_no,
-    max(
-      CASE
-        WHEN f.command = 'ACK' AND f.frame_no <= s.last_delivery_frame_no THEN f.frame_no
-      END
+    max(f.frame_no) FILTER (
+      WHERE f.command = 'ACK' AND f.frame_no <= s.last_delivery_frame_no
     ) AS ack_frame_no
   FROM stalls AS s
   JOIN (
@@ -158,9 +156,7 @@ stall_frames AS (
     WHERE
       command IN ('FLOW', 'ACK', 'CLOSE_CONSUMER')
       AND (capture, connection_id) IN (SELECT capture, connection_id FROM stalls)
-  ) AS f
-    ON f.capture = s.capture AND f.connection_id = s.connection_id
-    AND f.consumer_id = s.consumer_id
+  ) AS f USING (capture, connection_id, consumer_id)
   GROUP BY
     s.capture, s.connection_id, s.consumer_id, s.incarnation, s.second, s.next_us, s.link_last_ns
 ),
@@ -168,39 +164,23 @@ connection_activity AS ( -- Frames on the connection during the stall.
   SELECT
     s.capture, s.connection_id, s.consumer_id, s.incarnation, s.second, n.end_us,
     n.flow_frame_no, n.next_flow_frame_no, n.ack_frame_no,
-    count(
-      CASE
-        WHEN micros(f.ts) > s.last_us + 1000000 AND micros(f.ts) < n.end_us THEN 1
-      END
+    count(*) FILTER (
+      WHERE micros(f.ts) > s.last_us + 1000000 AND micros(f.ts) < n.end_us
     ) AS alive_frames,
-    max(
-      CASE
-        WHEN
-          micros(f.ts) > s.last_us + 1000000 AND micros(f.ts) < n.end_us
-          AND f.direction = 'to_client'
-          THEN f.frame_no
-      END
+    max(f.frame_no) FILTER (
+      WHERE micros(f.ts) > s.last_us + 1000000 AND micros(f.ts) < n.end_us
+        AND f.direction = 'to_client'
     ) AS alive_frame_no,
-    count(
-      CASE
-        WHEN
-          f.command = 'ACK' AND f.consumer_id = s.consumer_id
-          AND micros(f.ts) > s.last_us + 1000000 AND micros(f.ts) < n.end_us
-          THEN 1
-      END
+    count(*) FILTER (
+      WHERE f.command = 'ACK' AND f.consumer_id = s.consumer_id
+        AND micros(f.ts) > s.last_us + 1000000 AND micros(f.ts) < n.end_us
     ) AS acks,
-    count(
-      CASE
-        WHEN
-          f.command = 'REDELIVER_UNACKNOWLEDGED_MESSAGES' AND f.consumer_id = s.consumer_id
-          AND f.frame_no > n.flow_frame_no AND micros(f.ts) < n.end_us
-          THEN 1
-      END
+    count(*) FILTER (
+      WHERE f.command = 'REDELIVER_UNACKNOWLEDGED_MESSAGES' AND f.consumer_id = s.consumer_id
+        AND f.frame_no > n.flow_frame_no AND micros(f.ts) < n.end_us
     ) AS redelivers
   FROM stalls AS s
-  JOIN stall_frames AS n
-    ON n.capture = s.capture AND n.connection_id = s.connection_id
-    AND n.consumer_id = s.consumer_id AND n.incarnation = s.incarnation AND n.second = s.second
+  JOIN stall_frames AS n USING (capture, connection_id, consumer_id, incarnation, second)
   JOIN (
     SELECT capture, connection_id, consumer_id, frame_no, ts, command, direction
     FROM frames
@@ -209,9 +189,7 @@ connection_activity AS ( -- Frames on the connection during the stall.
       AND (capture, connection_id) IN (SELECT capture, connection_id FROM stalls)
   ) AS f
     ON f.capture = s.capture AND f.connection_id = s.connection_id AND f.frame_no > n.flow_frame_no
-  GROUP BY
-    s.capture, s.connection_id, s.consumer_id, s.incarnation, s.second, n.end_us,
-    n.flow_frame_no, n.next_flow_frame_no, n.ack_frame_no
+  GROUP BY ALL
 ),
 undelivered_entries AS ( -- Entries that were delivered to no consumer of the subscription.
   SELECT t.capture, t.topic, t.subscription, min(e.response_last_ns) AS stored_ns
@@ -226,7 +204,7 @@ undelivered_entries AS ( -- Entries that were delivered to no consumer of the su
     WHERE
       kind = 'publish' AND outcome = 'ok' AND ledger_id IS NOT NULL
       AND (capture, topic) IN (SELECT capture, topic FROM stalls)
-  ) AS e ON e.capture = t.capture AND e.topic = t.topic
+  ) AS e USING (capture, topic)
   LEFT JOIN (
     SELECT DISTINCT capture, topic, subscription, ledger_id, entry_id
     FROM deliveries
@@ -253,11 +231,8 @@ assessments AS (
       ELSE ''
     END AS variant
   FROM stalls AS s
-  JOIN connection_activity AS w
-    ON w.capture = s.capture AND w.connection_id = s.connection_id
-    AND w.consumer_id = s.consumer_id AND w.incarnation = s.incarnation AND w.second = s.second
-  LEFT JOIN undelivered_entries AS e
-    ON e.capture = s.capture AND e.topic = s.topic AND e.subscription = s.subscription
+  JOIN connection_activity AS w USING (capture, connection_id, consumer_id, incarnation, second)
+  LEFT JOIN undelivered_entries AS e USING (capture, topic, subscription)
   WHERE
     (w.alive_frames > 0 OR s.confirmed)
     AND (

@@ -74,9 +74,7 @@ WITH suspect_consumers AS ( -- Short-lived consumers, and those whose balance di
     WHERE grants > 0
     GROUP BY capture, connection_id, consumer_id, incarnation
   ) AS c
-  JOIN pulsar_consumers AS n
-    ON n.capture = c.capture AND n.connection_id = c.connection_id
-    AND n.consumer_id = c.consumer_id AND n.incarnation = c.incarnation
+  JOIN pulsar_consumers AS n USING (capture, connection_id, consumer_id, incarnation)
   WHERE
     c.grants > $refills AND n.first_flow_permits > 1
     AND (
@@ -123,10 +121,8 @@ sums AS (
     min(CASE WHEN 3 * (grant_no - 1) > 2 * refills_seen THEN owed END) AS owed,
     CAST(max(given_back) AS BIGINT) AS given_back, CAST(max(messages) AS BIGINT) AS messages,
     CAST(max(entries) AS BIGINT) AS entries,
-    count(
-      CASE
-        WHEN abs(given_back - entries) <= greatest($alike * entries, 1) THEN 1
-      END
+    count(*) FILTER (
+      WHERE abs(given_back - entries) <= greatest($alike * entries, 1)
     ) AS of_entries,
     min(at_us) AS first_us, max(at_us) AS last_us, min(frame_no) AS first_frame_no,
     min(CASE WHEN 2 * (grant_no - 1) >= refills_seen THEN frame_no END) AS middle_frame_no,
@@ -144,9 +140,7 @@ discarded_messages AS (
     SELECT capture, connection_id, consumer_id, incarnation, frame_no, message_count
     FROM deliveries
     WHERE outcome = 'discarded' AND message_count > 1
-  ) AS d
-    ON d.capture = s.capture AND d.connection_id = s.connection_id
-    AND d.consumer_id = s.consumer_id AND d.incarnation = s.incarnation
+  ) AS d USING (capture, connection_id, consumer_id, incarnation)
   WHERE d.frame_no < s.last_frame_no
   GROUP BY s.capture, s.connection_id, s.consumer_id, s.incarnation
 ),
@@ -179,9 +173,7 @@ SELECT
   j.first_frame_no AS frame_second_flow, j.middle_frame_no AS frame_flow_between,
   j.last_frame_no AS frame_last_flow, j.discarded_frame_no AS frame_first_discarded
 FROM assessments AS j
-JOIN suspect_consumers AS c
-  ON c.capture = j.capture AND c.connection_id = j.connection_id
-  AND c.consumer_id = j.consumer_id AND c.incarnation = j.incarnation
+JOIN suspect_consumers AS c USING (capture, connection_id, consumer_id, incarnation)
 WHERE
   j.variant <> ''
   OR (

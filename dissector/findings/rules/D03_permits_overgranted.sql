@@ -60,9 +60,7 @@ WITH repeated_subscribes AS ( -- SUBSCRIBEs for a consumer that was open already
     SELECT capture, connection_id, consumer_id, incarnation, request_frame_no, response_frame_no
     FROM exchanges
     WHERE request_command = 'SUBSCRIBE' AND outcome = 'ok' AND kind = 'request'
-  ) AS e
-    ON e.capture = c.capture AND e.connection_id = c.connection_id
-    AND e.consumer_id = c.consumer_id AND e.incarnation = c.incarnation
+  ) AS e USING (capture, connection_id, consumer_id, incarnation)
   WHERE e.request_frame_no > c.opened_frame_no AND c.ready_frame_no < e.request_frame_no
     AND (c.closed_frame_no IS NULL OR c.closed_frame_no > e.response_frame_no)
   GROUP BY c.capture, c.connection_id, c.consumer_id, c.incarnation
@@ -75,9 +73,7 @@ grown_consumers AS (
     FROM consumer_seconds
     GROUP BY capture, connection_id, consumer_id, incarnation
   ) AS c
-  JOIN consumers AS n
-    ON n.capture = c.capture AND n.connection_id = c.connection_id
-    AND n.consumer_id = c.consumer_id AND n.incarnation = c.incarnation
+  JOIN consumers AS n USING (capture, connection_id, consumer_id, incarnation)
   WHERE c.most_available > $over * n.first_flow_permits AND n.first_flow_permits > 1
   ORDER BY c.capture, c.connection_id, c.consumer_id, c.incarnation
   LIMIT 10000
@@ -85,31 +81,21 @@ grown_consumers AS (
 sums AS (
   SELECT
     p.capture, p.connection_id, p.consumer_id, p.incarnation, n.first_flow_permits,
-    count(
-      CASE
-        WHEN p.event = 'grant' AND p.available_after > $over * n.first_flow_permits THEN 1
-      END
+    count(*) FILTER (
+      WHERE p.event = 'grant' AND p.available_after > $over * n.first_flow_permits
     ) AS over_refills,
     max(p.available_after) AS most_available,
     min(micros(p.ts)) AS first_us, max(micros(p.ts)) AS last_us,
     max_by(p.frame_no, p.available_after) AS most_frame_no,
     min(CASE WHEN p.event = 'grant' THEN p.frame_no END) AS first_flow_frame_no,
-    min(
-      CASE
-        WHEN
-          p.event = 'grant' AND p.frame_no > a.success_frame_no
-          AND p.delta >= n.first_flow_permits
-          THEN p.frame_no
-      END
+    min(p.frame_no) FILTER (
+      WHERE p.event = 'grant' AND p.frame_no > a.success_frame_no
+        AND p.delta >= n.first_flow_permits
     ) AS second_flow_frame_no,
     max(a.subscribe_frame_no) AS subscribe_frame_no, max(a.success_frame_no) AS success_frame_no
   FROM permits AS p
-  JOIN pulsar_consumers AS n
-    ON n.capture = p.capture AND n.connection_id = p.connection_id
-    AND n.consumer_id = p.consumer_id AND n.incarnation = p.incarnation
-  LEFT JOIN repeated_subscribes AS a
-    ON a.capture = p.capture AND a.connection_id = p.connection_id
-    AND a.consumer_id = p.consumer_id AND a.incarnation = p.incarnation
+  JOIN pulsar_consumers AS n USING (capture, connection_id, consumer_id, incarnation)
+  LEFT JOIN repeated_subscribes AS a USING (capture, connection_id, consumer_id, incarnation)
   WHERE
     p.baseline_known
     AND (p.capture, p.connection_id, p.consumer_id, p.incarnation) IN (
@@ -142,9 +128,7 @@ message_counts AS (
       ) AS BIGINT
     ) AS dropped
   FROM sums AS s
-  JOIN deliveries AS d
-    ON d.capture = s.capture AND d.connection_id = s.connection_id
-    AND d.consumer_id = s.consumer_id AND d.incarnation = s.incarnation
+  JOIN deliveries AS d USING (capture, connection_id, consumer_id, incarnation)
   GROUP BY s.capture, s.connection_id, s.consumer_id, s.incarnation
 )
 SELECT
@@ -168,10 +152,6 @@ SELECT
   s.success_frame_no AS frame_its_success, s.second_flow_frame_no AS frame_second_full_flow,
   s.most_frame_no AS frame_highest_balance
 FROM sums AS s
-JOIN pulsar_consumers AS n
-  ON n.capture = s.capture AND n.connection_id = s.connection_id
-  AND n.consumer_id = s.consumer_id AND n.incarnation = s.incarnation
-LEFT JOIN message_counts AS g
-  ON g.capture = s.capture AND g.connection_id = s.connection_id
-  AND g.consumer_id = s.consumer_id AND g.incarnation = s.incarnation
+JOIN pulsar_consumers AS n USING (capture, connection_id, consumer_id, incarnation)
+LEFT JOIN message_counts AS g USING (capture, connection_id, consumer_id, incarnation)
 WHERE s.second_flow_frame_no IS NOT NULL OR s.over_refills >= $refills

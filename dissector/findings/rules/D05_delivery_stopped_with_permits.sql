@@ -167,7 +167,7 @@ paused_reads AS (
         ORDER BY capture, connection_id
         LIMIT 10000
       )
-  ) AS e ON e.capture = w.capture AND e.connection_id = w.connection_id
+  ) AS e USING (capture, connection_id)
   WHERE
     e.request_last_ns BETWEEN w.start_us * 1000 AND w.end_us * 1000 - $paused_s * 1000000000
     AND (
@@ -238,12 +238,8 @@ SELECT
     OR (w.subscription_type = 'Shared' AND 2 * w.left_unacked <= w.stopped_unacked)
     AS ruled_out_unacked,
   w.send_frame_no AS frame_send_that_waits, w.receipt_frame_no AS frame_its_receipt,
-  w.last_frame_no AS frame_last_message, w.heard_frame_no AS frame_broker_alive,
+  w.last_frame_no AS frame_last_message, w.alive_frame_no AS frame_broker_alive,
   w.next_frame_no AS frame_next_message
 FROM long_waits AS w
-LEFT JOIN paused_reads AS p
-  ON p.capture = w.capture AND p.topic = w.topic AND p.subscription = w.subscription
-  AND p.began_us = w.began_us
-LEFT JOIN open_transactions AS t
-  ON t.capture = w.capture AND t.topic = w.topic AND t.subscription = w.subscription
-  AND t.began_us = w.began_us
+LEFT JOIN paused_reads AS p USING (capture, topic, subscription, began_us)
+LEFT JOIN open_transactions AS t USING (capture, topic, subscription, began_us)

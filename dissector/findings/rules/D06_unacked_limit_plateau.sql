@@ -124,8 +124,7 @@ timeline_seconds AS ( -- Seconds of each consumer and, if there are several, of 
     c.first_delivery_us, c.first_delivery_frame_no, c.last_delivery_us, c.last_delivery_frame_no,
     m.consumers, c.second
   FROM consumer_seconds AS c
-  JOIN subscription_consumers AS m
-    ON m.capture = c.capture AND m.topic = c.topic AND m.subscription = c.subscription
+  JOIN subscription_consumers AS m USING (capture, topic, subscription)
   WHERE c.deliveries > 0 AND (m.subscription_type = 'Shared' OR m.consumers = 1)
   UNION ALL
   SELECT
@@ -133,8 +132,7 @@ timeline_seconds AS ( -- Seconds of each consumer and, if there are several, of 
     min(c.first_delivery_frame_no), max(c.last_delivery_us), max(c.last_delivery_frame_no),
     max(m.consumers), c.second
   FROM consumer_seconds AS c
-  JOIN subscription_consumers AS m
-    ON m.capture = c.capture AND m.topic = c.topic AND m.subscription = c.subscription
+  JOIN subscription_consumers AS m USING (capture, topic, subscription)
   WHERE c.deliveries > 0 AND m.subscription_type = 'Shared' AND m.consumers > 1
   GROUP BY c.capture, c.topic, c.subscription, c.second
 ),
@@ -297,7 +295,7 @@ SELECT
   p.waited_ns / 1e9 AS measured_waited_s, p.available AS measured_available,
   p.unacked AS measured_unacked, p.plateaus AS measured_plateaus,
   p.consumers AS measured_consumers, p.holder_name AS measured_holder_name,
-  p.server_version AS measured_server_version, CAST(NULL AS STRING) AS measured_affected_version,
+  p.server_version AS measured_server_version, NULL AS measured_affected_version,
   TRUE AS ruled_out_permits, TRUE AS ruled_out_idle,
   p.frame_no AS frame_last_message, p.oldest_frame_no AS frame_oldest_unacked,
   p.ack_frame_no AS frame_next_ack,
@@ -314,7 +312,7 @@ ANTI JOIN ( -- Each consumer is silent when the whole subscription is.
   AND p.connection_id <> -1 AND p.began_us < w.next_us AND p.next_us > w.began_us
 WHERE
   NOT p.is_half OR p.plateaus >= $repeated OR p.acked_us - p.began_us >= $silence_s * 1000000
-UNION ALL
+UNION ALL BY NAME
 SELECT
   w.capture, w.start_us * 1000 AS first_ns, w.end_us * 1000 AS last_ns,
   CASE
@@ -324,10 +322,8 @@ SELECT
   w.topic AS subject_topic, w.subscription AS subject_subscription,
   w.consumer_name AS subject_consumer_name, w.client_ip AS subject_client_ip,
   (w.end_us - w.began_us) / 1e6 AS measured_silence_measured_s,
-  CAST(NULL AS DOUBLE) AS measured_resume_measured_s,
   (w.end_us - w.stored_us) / 1e6 AS measured_waited_s, w.available AS measured_available,
-  w.stopped_unacked AS measured_unacked, CAST(NULL AS BIGINT) AS measured_plateaus,
-  CAST(NULL AS BIGINT) AS measured_consumers, CAST(NULL AS STRING) AS measured_holder_name,
+  w.stopped_unacked AS measured_unacked,
   w.server_version AS measured_server_version,
   CASE
     WHEN
@@ -336,11 +332,10 @@ SELECT
       THEN w.server_version
   END AS measured_affected_version,
   TRUE AS ruled_out_permits, TRUE AS ruled_out_idle,
-  w.last_frame_no AS frame_last_message, CAST(NULL AS BIGINT) AS frame_oldest_unacked,
-  CAST(NULL AS BIGINT) AS frame_next_ack, CAST(NULL AS BIGINT) AS frame_ack_of_half,
+  w.last_frame_no AS frame_last_message,
   w.next_frame_no AS frame_next_message
 FROM withheld AS w
-LEFT JOIN releases AS v ON v.server_version = w.server_version
+LEFT JOIN releases AS v USING (server_version)
 WHERE
   w.subscription_type = 'Shared' AND w.kind = 'plain' AND w.holes = 0 AND w.strangers = 0
   AND w.stopped_unacked > 1

@@ -56,9 +56,7 @@ WITH consumer_lifetimes AS (
     c.capture, c.connection_id, c.consumer_id, c.incarnation, c.topic, c.subscription,
     min(c.first_us) AS opened_us, min(c.first_delivery_us) AS first_delivery_us,
     min(c.first_delivery_frame_no) AS first_delivery_frame_no,
-    min(
-      CASE WHEN c.first_delivery_us IS NOT NULL THEN c.second END
-    ) AS first_delivery_second,
+    min(c.second) FILTER (WHERE c.first_delivery_us IS NOT NULL) AS first_delivery_second,
     max_by(c.last_available, c.second) AS available, min_by(c.last_available, c.second) AS had,
     max(floor_div(c.link_last_ns, 1000)) AS link_last_us
   FROM consumer_seconds AS c
@@ -103,8 +101,7 @@ unacked_at_join AS (
         AS BIGINT
     ) AS never_released
   FROM joined_consumers AS j
-  JOIN delivered_keys AS g
-    ON g.capture = j.capture AND g.topic = j.topic AND g.subscription = j.subscription
+  JOIN delivered_keys AS g USING (capture, topic, subscription)
   WHERE
     g.at_us < j.opened_us AND (g.ack_us IS NULL OR g.ack_us > j.opened_us)
     AND (
@@ -121,7 +118,7 @@ keys AS (
     FROM messages
     WHERE
       partition_key IS NOT NULL AND (capture, topic) IN (SELECT capture, topic FROM joined_consumers)
-  ) AS m ON m.capture = j.capture AND m.topic = j.topic
+  ) AS m USING (capture, topic)
   GROUP BY j.capture, j.topic
 ),
 undelivered_entries AS ( -- Entries stored long before the end that were delivered to no consumer.
@@ -134,7 +131,7 @@ undelivered_entries AS ( -- Entries stored long before the end that were deliver
     WHERE
       kind = 'publish' AND outcome = 'ok' AND ledger_id IS NOT NULL
       AND (capture, topic) IN (SELECT capture, topic FROM joined_consumers)
-  ) AS e ON e.capture = j.capture AND e.topic = j.topic
+  ) AS e USING (capture, topic)
   LEFT JOIN delivered_keys AS g
     ON g.capture = e.capture AND g.topic = j.topic AND g.subscription = j.subscription
     AND g.ledger_id = e.ledger_id AND g.entry_id = e.entry_id
@@ -160,9 +157,7 @@ SELECT
   j.opened_frame_no AS frame_subscribe, h.oldest_frame_no AS frame_oldest_held,
   j.first_delivery_frame_no AS frame_first_message, m.frame_no AS frame_send_that_waits
 FROM joined_consumers AS j
-JOIN unacked_at_join AS h
-  ON h.capture = j.capture AND h.connection_id = j.connection_id
-  AND h.consumer_id = j.consumer_id AND h.incarnation = j.incarnation
+JOIN unacked_at_join AS h USING (capture, connection_id, consumer_id, incarnation)
 LEFT JOIN delivered_keys AS g ON g.capture = j.capture AND g.frame_no = j.first_delivery_frame_no
 LEFT JOIN keys AS k ON k.capture = j.capture AND k.topic = j.topic
 LEFT JOIN undelivered_entries AS m

@@ -63,8 +63,7 @@ WITH seconds AS (
     max_by(c.last_unacked, c.second) AS unacked
   FROM consumer_seconds AS c
   WHERE c.subscription_type IN ('Failover', 'Shared')
-  GROUP BY
-    c.capture, c.connection_id, c.consumer_id, c.incarnation, c.topic, c.subscription
+  GROUP BY ALL
 ),
 starved_consumers AS (
   SELECT
@@ -112,8 +111,7 @@ other_consumers AS ( -- Deliveries to each other consumer of the subscription me
     max(o.last_delivery_us) AS until_us, min(o.last_available) AS least_available,
     max_by(o.last_unacked, o.second) AS unacked
   FROM idle_consumers AS w
-  JOIN consumer_seconds AS o
-    ON o.capture = w.capture AND o.topic = w.topic AND o.subscription = w.subscription
+  JOIN consumer_seconds AS o USING (capture, topic, subscription)
   JOIN pulsar_consumers AS n
     ON n.capture = o.capture AND n.connection_id = o.connection_id
     AND n.consumer_id = o.consumer_id AND n.incarnation = o.incarnation
@@ -146,9 +144,7 @@ assessments AS (
         END
       ) AS first_messages
     FROM idle_consumers AS w
-    JOIN other_consumers AS o
-      ON o.capture = w.capture AND o.connection_id = w.connection_id
-      AND o.consumer_id = w.consumer_id AND o.incarnation = w.incarnation
+    JOIN other_consumers AS o USING (capture, connection_id, consumer_id, incarnation)
     GROUP BY w.capture, w.connection_id, w.consumer_id, w.incarnation
   ) AS s
     ON s.capture = w.capture AND s.connection_id = w.connection_id

@@ -79,18 +79,16 @@ observed_consumers AS (
     max(f.last_ts_ns) AS last_ns,
     max_by(f.frame_no, f.last_ts_ns) AS alive_frame_no
   FROM consumers_without_flow AS m
-  JOIN previous_balances AS e ON e.capture = m.capture AND e.opened_frame_no = m.opened_frame_no
+  JOIN previous_balances AS e USING (capture, opened_frame_no)
   JOIN (
     SELECT capture, connection_id, frame_no, last_ts_ns
     FROM frames
     WHERE
       status = 'complete'
       AND (capture, connection_id) IN (SELECT capture, connection_id FROM consumers_without_flow)
-  ) AS f ON f.capture = m.capture AND f.connection_id = m.connection_id
+  ) AS f USING (capture, connection_id)
   WHERE e.unused >= 1
-  GROUP BY
-    m.capture, m.topic, m.subscription, m.consumer_name, m.client_ip, m.opened_frame_no,
-    m.ready_frame_no, m.closed_frame_no, e.unused, e.last_frame_no
+  GROUP BY ALL
 )
 SELECT
   w.capture, w.ready_ns AS first_ns, least(w.last_ns, coalesce(w.closed_ns, w.last_ns)) AS last_ns,

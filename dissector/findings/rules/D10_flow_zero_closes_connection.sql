@@ -41,7 +41,7 @@ closed_connections AS (
     n.capture, n.connection_id, n.consumer_id, n.incarnation, n.frame_no, n.delta, n.at_us,
     l.last_ts_ns, l.client_ip
   FROM zero_flows AS n
-  JOIN pulsar_links AS l ON l.capture = n.capture AND l.connection_id = n.connection_id
+  JOIN pulsar_links AS l USING (capture, connection_id)
   WHERE
     l.closed_first_by = 'broker'
     AND l.last_ts_ns - n.at_us * 1000 BETWEEN 0 AND $closed_s * 1000000000
@@ -53,9 +53,7 @@ SELECT
   (c.last_ts_ns - c.at_us * 1000) / 1e9 AS measured_closed_after_s,
   n.opened_frame_no AS frame_subscribe, c.frame_no AS frame_flow_of_nothing
 FROM closed_connections AS c
-LEFT JOIN consumers AS n
-  ON n.capture = c.capture AND n.connection_id = c.connection_id
-  AND n.consumer_id = c.consumer_id AND n.incarnation = c.incarnation
+LEFT JOIN consumers AS n USING (capture, connection_id, consumer_id, incarnation)
 ANTI JOIN (
   SELECT c.capture, c.connection_id, c.frame_no
   FROM closed_connections AS c
@@ -68,4 +66,4 @@ ANTI JOIN (
   ) AS f
     ON f.capture = c.capture AND f.connection_id = c.connection_id AND f.frame_no > c.frame_no
   GROUP BY c.capture, c.connection_id, c.frame_no
-) AS a ON a.capture = c.capture AND a.connection_id = c.connection_id AND a.frame_no = c.frame_no
+) AS a USING (capture, connection_id, frame_no)

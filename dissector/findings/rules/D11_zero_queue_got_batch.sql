@@ -64,12 +64,8 @@ SELECT
   s.last_grant_frame_no AS frame_last_flow, b.frame_no AS frame_batch,
   c.closed_frame_no AS frame_close
 FROM batches AS b
-JOIN sums AS s
-  ON s.capture = b.capture AND s.connection_id = b.connection_id
-  AND s.consumer_id = b.consumer_id AND s.incarnation = b.incarnation
-JOIN pulsar_consumers AS c
-  ON c.capture = b.capture AND c.connection_id = b.connection_id
-  AND c.consumer_id = b.consumer_id AND c.incarnation = b.incarnation
+JOIN sums AS s USING (capture, connection_id, consumer_id, incarnation)
+JOIN pulsar_consumers AS c USING (capture, connection_id, consumer_id, incarnation)
 JOIN (
   SELECT capture, connection_id, frame_no, last_ts_ns
   FROM frames

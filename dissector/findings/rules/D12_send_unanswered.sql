@@ -123,10 +123,10 @@ WITH candidate_sends AS (
       e.response_last_ns, CASE WHEN e.outcome = 'conn_closed' THEN l.last_ts_ns ELSE x.end_ns END
     ) AS until_ns
   FROM exchanges AS e
-  JOIN pulsar_links AS l ON l.capture = e.capture AND l.connection_id = e.connection_id
+  JOIN pulsar_links AS l USING (capture, connection_id)
   JOIN (
     SELECT capture, max(last_ts_ns) AS end_ns FROM capture_files GROUP BY capture
-  ) AS x ON x.capture = e.capture
+  ) AS x USING (capture)
   WHERE
     e.kind = 'publish' AND NOT e.tainted AND e.request_last_ns IS NOT NULL
     AND e.topic IS NOT NULL AND e.producer_name IS NOT NULL
@@ -179,14 +179,9 @@ pings AS ( -- PINGs of the client: the broker's own do not show that it reads.
   SELECT
     w.capture, w.connection_id, w.topic, w.producer_name,
     count(CASE WHEN a.latency_ns <= $alive_s * 1000000000 THEN 1 END) AS pongs,
-    count(
-      CASE WHEN a.response_last_ns < w.until_ns - $alive_s * 1000000000 THEN 1 END
-    ) AS answers,
-    count(
-      CASE
-        WHEN coalesce(a.response_last_ns, w.until_ns) - a.request_last_ns
-          >= $alive_s * 1000000000 THEN 1
-      END
+    count(*) FILTER (WHERE a.response_last_ns < w.until_ns - $alive_s * 1000000000) AS answers,
+    count(*) FILTER (
+      WHERE coalesce(a.response_last_ns, w.until_ns) - a.request_last_ns >= $alive_s * 1000000000
     ) AS waiting,
     max(CASE WHEN a.latency_ns <= $alive_s * 1000000000 THEN a.response_frame_no END) AS pong_frame
   FROM waits AS w
@@ -201,32 +196,23 @@ pings AS ( -- PINGs of the client: the broker's own do not show that it reads.
 other_requests AS ( -- Other requests on the connection meanwhile, and their answers.
   SELECT
     w.capture, w.connection_id, w.topic, w.producer_name,
-    count(
-      CASE WHEN a.response_last_ns < w.until_ns - $alive_s * 1000000000 THEN 1 END
-    ) AS answers,
-    count(
-      CASE
-        WHEN a.kind = 'publish' AND a.outcome = 'ok' AND a.topic <> w.topic
-          AND a.request_last_ns >= w.first_ns AND a.response_last_ns < w.until_ns
-          AND a.latency_ns < $floor_s * 1000000000 THEN 1
-      END
+    count(*) FILTER (WHERE a.response_last_ns < w.until_ns - $alive_s * 1000000000) AS answers,
+    count(*) FILTER (
+      WHERE a.kind = 'publish' AND a.outcome = 'ok' AND a.topic <> w.topic
+        AND a.request_last_ns >= w.first_ns AND a.response_last_ns < w.until_ns
+        AND a.latency_ns < $floor_s * 1000000000
     ) AS other_receipts,
-    max(
-      CASE
-        WHEN a.kind = 'publish' AND a.outcome = 'ok' AND a.topic <> w.topic
-          AND a.request_last_ns >= w.first_ns AND a.response_last_ns < w.until_ns
-          AND a.latency_ns < $floor_s * 1000000000 THEN a.response_frame_no
-      END
+    max(a.response_frame_no) FILTER (
+      WHERE a.kind = 'publish' AND a.outcome = 'ok' AND a.topic <> w.topic
+        AND a.request_last_ns >= w.first_ns AND a.response_last_ns < w.until_ns
+        AND a.latency_ns < $floor_s * 1000000000
     ) AS receipt_frame,
-    count(
-      CASE
-        WHEN (a.kind <> 'publish' OR a.topic <> w.topic) AND a.request_last_ns >= w.first_ns
-          AND coalesce(a.response_last_ns, w.until_ns) - a.request_last_ns
-          >= $alive_s * 1000000000 THEN 1
-      END
+    count(*) FILTER (
+      WHERE (a.kind <> 'publish' OR a.topic <> w.topic) AND a.request_last_ns >= w.first_ns
+        AND coalesce(a.response_last_ns, w.until_ns) - a.request_last_ns >= $alive_s * 1000000000
     ) AS waiting
   FROM waits AS w
-  JOIN exchanges AS a ON a.capture = w.capture AND a.connection_id = w.connection_id
+  JOIN exchanges AS a USING (capture, connection_id)
   WHERE
     a.kind IN ('publish', 'request') AND a.request_last_ns < w.until_ns
     AND (a.response_last_ns >= w.first_ns OR a.response_last_ns IS NULL)
@@ -298,13 +284,7 @@ SELECT
   g.next_frame AS frame_next_receipt, b.receipt_frame AS frame_receipt_beside,
   p.pong_frame AS frame_pong_beside
 FROM waits AS w
-LEFT JOIN other_requests AS b
-  ON b.capture = w.capture AND b.connection_id = w.connection_id AND b.topic = w.topic
-  AND b.producer_name = w.producer_name
-LEFT JOIN pings AS p
-  ON p.capture = w.capture AND p.connection_id = w.connection_id AND p.topic = w.topic
-  AND p.producer_name = w.producer_name
-LEFT JOIN ledgers AS g
-  ON g.capture = w.capture AND g.connection_id = w.connection_id AND g.topic = w.topic
-  AND g.producer_name = w.producer_name
-LEFT JOIN brokers AS s ON s.capture = w.capture AND s.broker_ip = w.broker_ip
+LEFT JOIN other_requests AS b USING (capture, connection_id, topic, producer_name)
+LEFT JOIN pings AS p USING (capture, connection_id, topic, producer_name)
+LEFT JOIN ledgers AS g USING (capture, connection_id, topic, producer_name)
+LEFT JOIN brokers AS s USING (capture, broker_ip)

@@ -90,10 +90,10 @@ waiting_requests AS (
       e.response_last_ns, CASE WHEN e.outcome = 'conn_closed' THEN l.last_ts_ns ELSE x.end_ns END
     ) AS until_ns
   FROM exchanges AS e
-  JOIN pulsar_links AS l ON l.capture = e.capture AND l.connection_id = e.connection_id
+  JOIN pulsar_links AS l USING (capture, connection_id)
   JOIN (
     SELECT capture, max(last_ts_ns) AS end_ns FROM capture_files GROUP BY capture
-  ) AS x ON x.capture = e.capture
+  ) AS x USING (capture)
   WHERE
     e.kind IN ('publish', 'ping', 'request') AND NOT e.tainted
     AND (
@@ -129,7 +129,7 @@ answers AS ( -- Times of the broker's answers on a connection, each with the pre
   FROM (
     SELECT l.capture, l.connection_id, e.response_last_ns AS at_ns
     FROM links AS l
-    JOIN exchanges AS e ON e.capture = l.capture AND e.connection_id = l.connection_id
+    JOIN exchanges AS e USING (capture, connection_id)
     LEFT JOIN client_pings AS f
       ON f.capture = e.capture AND f.connection_id = e.connection_id
       AND f.frame_no = e.request_frame_no
@@ -153,7 +153,7 @@ pauses AS (
     max(CASE WHEN a.kind = 'publish' THEN a.request_frame_no END) AS send_frame,
     min(a.response_frame_no) AS answer_frame
   FROM answers AS p
-  JOIN long_waits AS a ON a.capture = p.capture AND a.connection_id = p.connection_id
+  JOIN long_waits AS a USING (capture, connection_id)
   WHERE
     p.at_ns - p.before_ns >= $pause_s * 1000000000
     AND least(a.until_ns, p.at_ns) - greatest(a.asked_ns, p.before_ns) >= $pause_s * 1000000000
@@ -168,7 +168,7 @@ pauses AS (
 other_answers AS (
   SELECT p.capture, p.connection_id, p.at_ns, count(*) AS answers
   FROM pauses AS p
-  JOIN exchanges AS e ON e.capture = p.capture AND e.broker_ip = p.broker_ip
+  JOIN exchanges AS e USING (capture, broker_ip)
   WHERE
     e.connection_id <> p.connection_id AND e.kind IN ('publish', 'request')
     AND e.response_last_ns > p.first_ns AND e.response_last_ns < p.at_ns
@@ -177,14 +177,14 @@ other_answers AS (
 delivered_messages AS (
   SELECT p.capture, p.connection_id, p.at_ns, count(*) AS messages
   FROM pauses AS p
-  JOIN deliveries AS d ON d.capture = p.capture AND d.connection_id = p.connection_id
+  JOIN deliveries AS d USING (capture, connection_id)
   WHERE micros(d.ts) * 1000 > p.first_ns AND micros(d.ts) * 1000 < p.at_ns
   GROUP BY p.capture, p.connection_id, p.at_ns
 ),
 waiting_producers AS ( -- Producers whose sends waited; only their receipts are sorted.
   SELECT e.capture, e.connection_id, e.topic
   FROM exchanges AS e
-  JOIN pulsar_links AS l ON l.capture = e.capture AND l.connection_id = e.connection_id
+  JOIN pulsar_links AS l USING (capture, connection_id)
   WHERE
     e.kind = 'publish' AND e.outcome = 'ok' AND NOT e.tainted AND e.topic IS NOT NULL
     AND e.latency_ns >= $comb_wait_ms * 1000000 AND e.outstanding_before >= 1
@@ -198,8 +198,7 @@ receipts AS (
     e.request_frame_no, e.response_frame_no,
     lag(e.response_last_ns) OVER topic_of AS before_ns
   FROM waiting_producers AS t
-  JOIN exchanges AS e
-    ON e.capture = t.capture AND e.connection_id = t.connection_id AND e.topic = t.topic
+  JOIN exchanges AS e USING (capture, connection_id, topic)
   WHERE e.kind = 'publish' AND e.outcome = 'ok' AND NOT e.tainted AND e.latency_ns IS NOT NULL
   WINDOW topic_of AS (
     PARTITION BY e.capture, e.connection_id, e.topic
@@ -244,53 +243,42 @@ broker_times AS ( -- The broker's timestamp of the entry, from its delivery.
     median(f.broker_timestamp_ms - g.request_last_ns / 1e6) AS waiting_ms,
     median(g.response_last_ns / 1e6 - f.broker_timestamp_ms) AS storing_ms
   FROM gaps AS g
-  JOIN gap_patterns AS c
-    ON c.capture = g.capture AND c.connection_id = g.connection_id AND c.topic = g.topic
-  JOIN stamps AS f
-    ON f.capture = g.capture AND f.topic = g.topic AND f.ledger_id = g.ledger_id
-    AND f.entry_id = g.entry_id
+  JOIN gap_patterns AS c USING (capture, connection_id, topic)
+  JOIN stamps AS f USING (capture, topic, ledger_id, entry_id)
   GROUP BY g.capture, g.connection_id, g.topic
 )
 SELECT
-  p.capture, p.first_ns, p.at_ns AS last_ns, '' AS variant, CAST(NULL AS STRING) AS subject_topic,
+  p.capture, p.first_ns, p.at_ns AS last_ns, '' AS variant, NULL AS subject_topic,
   p.client_ip AS subject_client_ip, p.broker_ip AS subject_broker_ip,
   (p.at_ns - p.first_ns) / 1e9 AS measured_longest_s, p.waiting AS measured_waiting,
   p.pings AS measured_pings, p.topics AS measured_topics,
   coalesce(d.messages, 0) AS measured_messages, coalesce(o.answers, 0) AS measured_elsewhere,
   c.zero_window_ns_to_broker / 1e9 AS measured_zero_window_s,
-  CAST(NULL AS DOUBLE) AS measured_pause_ms, CAST(NULL AS DOUBLE) AS measured_share,
-  CAST(NULL AS BIGINT) AS measured_receipts, CAST(NULL AS BIGINT) AS measured_outstanding,
-  CAST(NULL AS DOUBLE) AS measured_waiting_ms, CAST(NULL AS DOUBLE) AS measured_storing_ms,
-  CASE
+  NULL AS measured_pause_ms, NULL AS measured_share,
+  NULL AS measured_receipts, NULL AS measured_outstanding,
+  NULL AS measured_waiting_ms, NULL AS measured_storing_ms, CASE
     WHEN v.release < 3003005 OR v.release BETWEEN 4000000 AND 4000002 THEN c.server_version
   END AS measured_affected_version,
   coalesce(o.answers, 0) > 0 AS ruled_out_broker,
   p.oldest_frame AS frame_oldest_waiting, p.ping_frame AS frame_ping_waiting,
   p.send_frame AS frame_send_waiting, p.answer_frame AS frame_next_answer
 FROM pauses AS p
-JOIN connections AS c ON c.capture = p.capture AND c.connection_id = p.connection_id
+JOIN connections AS c USING (capture, connection_id)
 LEFT JOIN releases AS v ON v.server_version = c.server_version
-LEFT JOIN other_answers AS o
-  ON o.capture = p.capture AND o.connection_id = p.connection_id AND o.at_ns = p.at_ns
-LEFT JOIN delivered_messages AS d
-  ON d.capture = p.capture AND d.connection_id = p.connection_id AND d.at_ns = p.at_ns
-UNION ALL
+LEFT JOIN other_answers AS o USING (capture, connection_id, at_ns)
+LEFT JOIN delivered_messages AS d USING (capture, connection_id, at_ns)
+UNION ALL BY NAME
 SELECT
   c.capture, c.first_ns, c.last_ns, 'rate_comb' AS variant, c.topic AS subject_topic,
   c.client_ip AS subject_client_ip, c.broker_ip AS subject_broker_ip,
-  c.longest_ns / 1e9 AS measured_longest_s, CAST(NULL AS BIGINT) AS measured_waiting,
-  CAST(NULL AS BIGINT) AS measured_pings, CAST(NULL AS BIGINT) AS measured_topics,
-  CAST(NULL AS BIGINT) AS measured_messages, CAST(NULL AS BIGINT) AS measured_elsewhere,
-  CAST(NULL AS DOUBLE) AS measured_zero_window_s,
+  c.longest_ns / 1e9 AS measured_longest_s,
   c.median_ns / 1e6 AS measured_pause_ms, c.share AS measured_share,
   c.receipts AS measured_receipts, c.outstanding AS measured_outstanding,
   s.waiting_ms AS measured_waiting_ms, s.storing_ms AS measured_storing_ms,
-  CAST(NULL AS STRING) AS measured_affected_version,
   FALSE AS ruled_out_broker,
-  c.slowest_frame AS frame_oldest_waiting, CAST(NULL AS BIGINT) AS frame_ping_waiting,
+  c.slowest_frame AS frame_oldest_waiting,
   c.first_frame AS frame_send_waiting, c.its_frame AS frame_next_answer
 FROM gap_patterns AS c
-LEFT JOIN broker_times AS s
-  ON s.capture = c.capture AND s.connection_id = c.connection_id AND s.topic = c.topic
+LEFT JOIN broker_times AS s USING (capture, connection_id, topic)
 WHERE
   c.share >= $comb_share AND (s.waiting_ms IS NULL OR s.waiting_ms >= s.storing_ms)

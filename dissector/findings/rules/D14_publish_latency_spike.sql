@@ -99,13 +99,11 @@ WITH spikes AS (
     max_by(e.response_frame_no, e.latency_ns) AS its_frame,
     min(e.request_frame_no) AS first_frame, max(e.request_frame_no) AS last_frame
   FROM exchanges AS e
-  JOIN pulsar_links AS l ON l.capture = e.capture AND l.connection_id = e.connection_id
+  JOIN pulsar_links AS l USING (capture, connection_id)
   WHERE
     e.kind = 'publish' AND e.outcome = 'ok' AND e.topic IS NOT NULL
     AND e.latency_ns >= $slow_floor_ms * 1000000
-  GROUP BY
-    e.capture, e.topic, e.broker_ip,
-    floor_div(e.request_last_ns, CAST($slot_s AS BIGINT) * 1000000000)
+  GROUP BY ALL
   HAVING count(*) >= $slow_sends
 ),
 buckets AS ( -- All sends of these topics, by time and size of the latency.
@@ -118,10 +116,7 @@ buckets AS ( -- All sends of these topics, by time and size of the latency.
   WHERE
     e.kind = 'publish' AND e.outcome = 'ok' AND e.latency_ns IS NOT NULL
     AND (e.capture, e.topic) IN (SELECT capture, topic FROM spikes)
-  GROUP BY
-    e.capture, e.topic, e.broker_ip,
-    floor_div(e.request_last_ns, CAST($slot_s AS BIGINT) * 1000000000),
-    e.latency_bucket
+  GROUP BY ALL
 ),
 slots AS (
   SELECT b.capture, b.topic, b.broker_ip, b.slot, sum(b.sends) AS sends, sum(b.slow) AS slow
@@ -141,9 +136,7 @@ baseline_latencies AS (
       ) AS sends_up_to,
       sum(sum(b.sends)) OVER (PARTITION BY b.capture, b.topic, b.broker_ip) AS all_sends
     FROM buckets AS b
-    JOIN slots AS s
-      ON s.capture = b.capture AND s.topic = b.topic AND s.broker_ip = b.broker_ip
-      AND s.slot = b.slot
+    JOIN slots AS s USING (capture, topic, broker_ip, slot)
     WHERE s.slow < $slow_share * s.sends
     GROUP BY b.capture, b.topic, b.broker_ip, b.latency_bucket
   ) AS q
@@ -172,7 +165,7 @@ other_sends AS ( -- Fast sends count only if slow sends still waited after them.
     FROM clear_spikes
     GROUP BY capture, broker_ip, slot
   ) AS k
-  JOIN exchanges AS e ON e.capture = k.capture AND e.broker_ip = k.broker_ip
+  JOIN exchanges AS e USING (capture, broker_ip)
   WHERE
     e.kind IN ('ping', 'request') AND e.outcome = 'ok' AND e.latency_ns IS NOT NULL
     AND e.request_command NOT IN ('PRODUCER', 'SUBSCRIBE', 'CONNECT')
@@ -201,5 +194,4 @@ SELECT
   k.first_frame AS frame_first_slow, k.last_frame AS frame_last_slow,
   o.slowest_frame AS frame_other_answer
 FROM clear_spikes AS k
-LEFT JOIN other_sends AS o
-  ON o.capture = k.capture AND o.broker_ip = k.broker_ip AND o.slot = k.slot
+LEFT JOIN other_sends AS o USING (capture, broker_ip, slot)

@@ -76,7 +76,7 @@ WITH resent_messages AS ( -- Sends that repeat an earlier one; they are few.
     min_by(e.request_frame_no, e.attempt) AS second_frame,
     min_by(e.response_frame_no, e.attempt) AS second_receipt
   FROM exchanges AS e
-  ANTI JOIN other_legs AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
+  ANTI JOIN other_legs AS t USING (capture, connection_id)
   WHERE
     e.kind = 'publish' AND e.attempt > 1 AND NOT e.tainted
     AND e.request_frame_no IS NOT NULL AND e.sequence_id IS NOT NULL
@@ -93,9 +93,7 @@ log_positions AS ( -- Their entries in the log, from receipts and deliveries.
     SELECT *
     FROM exchanges
     WHERE crc32c_stored IN (SELECT crc32c_stored FROM resent_messages)
-  ) AS e
-    ON e.capture = r.capture AND e.topic = r.topic AND e.producer_name = r.producer_name
-    AND e.sequence_id = r.sequence_id AND e.crc32c_stored = r.crc32c_stored
+  ) AS e USING (capture, topic, producer_name, sequence_id, crc32c_stored)
   ANTI JOIN other_legs AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
   WHERE
     e.kind = 'publish' AND e.outcome = 'ok' AND e.entry_id IS NOT NULL AND NOT e.tainted
@@ -151,9 +149,7 @@ first_attempts AS ( -- The first attempt of each, and the end of its producer an
       ORDER BY e.attempt, e.request_frame_no
     ) AS place
   FROM copies AS c
-  JOIN resent_messages AS r
-    ON r.capture = c.capture AND r.topic = c.topic AND r.producer_name = c.producer_name
-    AND r.sequence_id = c.sequence_id AND r.crc32c_stored = c.crc32c_stored
+  JOIN resent_messages AS r USING (capture, topic, producer_name, sequence_id, crc32c_stored)
   JOIN (
     SELECT *
     FROM exchanges
@@ -174,19 +170,13 @@ connection_ends AS (
     f.last_ns, f.receipt_frame, f.message_frame, f.client_ip, f.request_first_ns,
     f.request_frame_no, f.response_frame_no, f.second_frame, f.closed_first_by, f.ended,
     f.closed_by, f.closed_frame_no,
-    min(
-      CASE
-        WHEN x.kind = 'publish' AND x.outcome = 'error' AND x.producer_id = f.producer_id
-          AND x.incarnation = f.incarnation AND x.response_frame_no < f.second_frame
-          AND x.response_last_ns >= f.request_first_ns - $refused_s * 1000000000
-          THEN x.response_frame_no
-      END
+    min(x.response_frame_no) FILTER (
+      WHERE x.kind = 'publish' AND x.outcome = 'error' AND x.producer_id = f.producer_id
+        AND x.incarnation = f.incarnation AND x.response_frame_no < f.second_frame
+        AND x.response_last_ns >= f.request_first_ns - $refused_s * 1000000000
     ) AS refused_frame,
-    min(
-      CASE
-        WHEN x.kind = 'ping' AND x.outcome = 'conn_closed' AND x.request_frame_no < f.second_frame
-          THEN x.request_frame_no
-      END
+    min(x.request_frame_no) FILTER (
+      WHERE x.kind = 'ping' AND x.outcome = 'conn_closed' AND x.request_frame_no < f.second_frame
     ) AS ping_frame,
     count(CASE WHEN x.request_frame_no = f.second_frame THEN 1 END) AS is_same_link
   FROM first_attempts AS f
@@ -194,11 +184,7 @@ connection_ends AS (
     ON x.capture = f.capture AND x.connection_id = f.connection_id
     AND x.kind IN ('publish', 'ping')
   WHERE f.place = 1
-  GROUP BY
-    f.capture, f.topic, f.producer_name, f.sequence_id, f.crc32c_stored, f.ids, f.receipts,
-    f.last_ns, f.receipt_frame, f.message_frame, f.client_ip, f.request_first_ns,
-    f.request_frame_no, f.response_frame_no, f.second_frame, f.closed_first_by, f.ended,
-    f.closed_by, f.closed_frame_no
+  GROUP BY ALL
 ),
 copy_causes AS (
   SELECT
@@ -236,9 +222,8 @@ consumed_copies AS ( -- Messages delivered under several ids on topics without c
     SELECT capture, connection_id, frame_no, ts, ledger_id, entry_id, crc32c_stored
     FROM deliveries
     WHERE (capture, topic) IN (SELECT capture, topic FROM unsent_topics)
-  ) AS d
-    ON d.capture = m.capture AND d.connection_id = m.connection_id AND d.frame_no = m.frame_no
-  ANTI JOIN other_legs AS t ON t.capture = m.capture AND t.connection_id = m.connection_id
+  ) AS d USING (capture, connection_id, frame_no)
+  ANTI JOIN other_legs AS t USING (capture, connection_id)
   WHERE
     m.direction = 'to_client' AND coalesce(m.batch_index, 0) = 0 AND m.sequence_id IS NOT NULL
     AND m.producer_name IS NOT NULL AND m.producer_name NOT LIKE 'pulsar.repl.%'
@@ -262,17 +247,14 @@ SELECT
   max_by(s.message_frame, s.ids * 1000000000000 - s.request_frame_no) AS frame_last_message
 FROM copy_causes AS s
 GROUP BY s.capture, s.variant, s.topic, s.producer_name
-UNION ALL
+UNION ALL BY NAME
 SELECT
   h.capture, min(h.first_ns) AS first_ns, max(h.last_ns) AS last_ns,
   'delivered_twice' AS variant, h.topic AS subject_topic,
-  h.producer_name AS subject_producer_name, CAST(NULL AS STRING) AS subject_client_ip,
+  h.producer_name AS subject_producer_name,
   count(*) AS measured_messages, sum(h.ids) - count(*) AS measured_extra,
-  max(h.ids) AS measured_copies, CAST(NULL AS BIGINT) AS measured_by_receipt,
-  CAST(NULL AS BIGINT) AS measured_by_delivery,
+  max(h.ids) AS measured_copies,
   max_by(h.sequence_id, h.ids * 1000000000000 - h.first_frame) AS measured_sequence_id,
-  CAST(NULL AS BIGINT) AS frame_first_send, CAST(NULL AS BIGINT) AS frame_first_answer,
-  CAST(NULL AS BIGINT) AS frame_what_ended_it, CAST(NULL AS BIGINT) AS frame_second_send,
   max_by(h.first_frame, h.ids * 1000000000000 - h.first_frame) AS frame_last_receipt,
   max_by(h.last_frame, h.ids * 1000000000000 - h.first_frame) AS frame_last_message
 FROM consumed_copies AS h

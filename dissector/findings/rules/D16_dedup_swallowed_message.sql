@@ -37,14 +37,12 @@ WITH dropped_sends AS (
     e.request_frame_no, e.response_frame_no, e.request_last_ns, e.response_last_ns,
     p.last_sequence_id, p.ready_frame_no
   FROM exchanges AS e
-  JOIN pulsar_links AS l ON l.capture = e.capture AND l.connection_id = e.connection_id
-  JOIN producers AS p
-    ON p.capture = e.capture AND p.connection_id = e.connection_id
-    AND p.producer_id = e.producer_id AND p.incarnation = e.incarnation
+  JOIN pulsar_links AS l USING (capture, connection_id)
+  JOIN producers AS p USING (capture, connection_id, producer_id, incarnation)
   ANTI JOIN ( -- The first copy, or its receipt, may lie in a hole of an earlier connection.
     SELECT h.capture, h.topic, h.name
     FROM producers AS h
-    JOIN connections AS g ON g.capture = h.capture AND g.connection_id = h.connection_id
+    JOIN connections AS g USING (capture, connection_id)
     WHERE g.gaps_to_broker > 0 OR g.gaps_to_client > 0
   ) AS o ON o.capture = e.capture AND o.topic = e.topic AND o.name = e.producer_name
   WHERE
@@ -56,17 +54,14 @@ stored_sequences AS ( -- Receipts of the same sequence id, on any connection and
   SELECT
     d.capture, d.connection_id, d.request_frame_no,
     count(*) AS copies,
-    max(
-      CASE
-        WHEN s.sequence_id = d.sequence_id AND s.crc32c_stored <> d.crc32c_stored
-          AND s.request_last_ns < d.request_last_ns
-          AND coalesce(s.highest_sequence_id, s.sequence_id) = d.highest_id
-          AND coalesce(d.last_sequence_id, -1) < d.sequence_id AND s.capture = d.capture
-          THEN s.request_frame_no
-      END
+    max(s.request_frame_no) FILTER (
+      WHERE s.sequence_id = d.sequence_id AND s.crc32c_stored <> d.crc32c_stored
+        AND s.request_last_ns < d.request_last_ns
+        AND coalesce(s.highest_sequence_id, s.sequence_id) = d.highest_id
+        AND coalesce(d.last_sequence_id, -1) < d.sequence_id AND s.capture = d.capture
     ) AS other_frame
   FROM dropped_sends AS d
-  JOIN exchanges AS s ON s.topic = d.topic AND s.producer_name = d.producer_name
+  JOIN exchanges AS s USING (topic, producer_name)
   WHERE
     s.kind = 'publish' AND s.outcome = 'ok' AND s.sequence_id <= d.highest_id
     AND coalesce(s.highest_sequence_id, s.sequence_id) >= d.sequence_id
@@ -88,14 +83,14 @@ stored_copies AS ( -- Equal sizes are mostly the same message with a new publish
         UNION ALL
         SELECT capture, request_frame_no FROM stored_sequences
       )
-  ) AS f ON f.capture = s.capture
+  ) AS f USING (capture)
   WHERE s.other_frame IS NOT NULL
   GROUP BY s.capture, s.connection_id, s.request_frame_no, s.other_frame
 ),
 delivered_copies AS (
   SELECT d.capture, d.connection_id, d.request_frame_no, count(*) AS copies
   FROM dropped_sends AS d
-  JOIN messages AS m ON m.topic = d.topic AND m.producer_name = d.producer_name
+  JOIN messages AS m USING (topic, producer_name)
   WHERE
     m.direction = 'to_client' AND m.sequence_id >= d.sequence_id AND m.sequence_id <= d.highest_id
   GROUP BY d.capture, d.connection_id, d.request_frame_no

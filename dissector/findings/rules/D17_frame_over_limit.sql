@@ -61,8 +61,8 @@ WITH large_frames AS ( -- They are very few.
     e.request_bytes, e.request_frame_no, e.request_first_ns, e.request_last_ns, e.latency_ns,
     c.max_message_bytes, c.closed_first_by, c.last_ts_ns
   FROM exchanges AS e
-  JOIN connections AS c ON c.capture = e.capture AND c.connection_id = e.connection_id
-  ANTI JOIN other_legs AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
+  JOIN connections AS c USING (capture, connection_id)
+  ANTI JOIN other_legs AS t USING (capture, connection_id)
   WHERE
     e.kind = 'publish' AND try_subtract(e.request_bytes, c.max_message_bytes) > 0 - $near_bytes
     AND e.topic IS NOT NULL AND e.producer_name IS NOT NULL AND e.request_last_ns IS NOT NULL
@@ -74,8 +74,8 @@ SELECT
   g.topic AS subject_topic, g.producer_name AS subject_producer_name,
   g.client_ip AS subject_client_ip, count(*) AS measured_attempts,
   g.sequence_id AS measured_sequence_id, max(g.request_bytes) AS measured_frame_bytes,
-  CAST(NULL AS BIGINT) AS measured_payload_bytes,
-  max(g.max_message_bytes) AS measured_limit_bytes, CAST(NULL AS DOUBLE) AS measured_waited_s,
+  NULL AS measured_payload_bytes,
+  max(g.max_message_bytes) AS measured_limit_bytes, NULL AS measured_waited_s,
   min(g.request_frame_no) AS frame_first_send, max(g.request_frame_no) AS frame_last_send
 FROM large_frames AS g
 WHERE
@@ -84,7 +84,7 @@ WHERE
   AND g.last_ts_ns - g.request_last_ns <= $close_s * 1000000000
 GROUP BY g.capture, g.topic, g.producer_name, g.client_ip, g.sequence_id
 HAVING count(*) >= $attempts
-UNION ALL
+UNION ALL BY NAME
 SELECT
   g.capture, min(g.request_first_ns) AS first_ns, max(g.last_ts_ns) AS last_ns,
   'near_limit' AS variant, g.topic AS subject_topic, g.producer_name AS subject_producer_name,

@@ -82,7 +82,7 @@ WITH peers AS ( -- Connections of a protocol without an answer in it.
       ELSE ''
     END AS kind
   FROM connections AS c
-  ANTI JOIN other_legs AS o ON o.capture = c.capture AND o.connection_id = c.connection_id
+  ANTI JOIN other_legs AS o USING (capture, connection_id)
   WHERE
     c.protocol IN (
       'tls', 'http', 'pulsar', 'kafka', 'mqtt', 'amqp', 'bookkeeper', 'zookeeper'

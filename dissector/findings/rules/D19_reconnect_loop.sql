@@ -55,14 +55,14 @@ do = "Nothing, if these are runs of a program. Else keep one client and its conn
 WITH name_opens AS (
   SELECT
     'producer' AS kind, p.capture, p.connection_id, p.topic, p.name,
-    CAST(NULL AS STRING) AS subscription, min(p.opened_frame_no) AS frame_no,
+    min(p.opened_frame_no) AS frame_no,
     max_by(
       p.ready_frame_no IS NOT NULL AND coalesce(p.closed_by, '') = 'client', p.opened_frame_no
     ) AS in_order
   FROM producers AS p
   WHERE p.opened_frame_no IS NOT NULL AND p.name IS NOT NULL AND p.topic IS NOT NULL
   GROUP BY p.capture, p.connection_id, p.topic, p.name
-  UNION ALL
+  UNION ALL BY NAME
   SELECT
     'consumer' AS kind, c.capture, c.connection_id, c.topic, c.name, c.subscription,
     min(c.opened_frame_no) AS frame_no,
@@ -83,7 +83,7 @@ frequent_opens AS ( -- The first open of a name per connection, if there are eno
         PARTITION BY o.kind, o.capture, o.topic, o.name, o.subscription, l.client_ip
       ) AS opens
     FROM name_opens AS o
-    ANTI JOIN other_legs AS t ON t.capture = o.capture AND t.connection_id = o.connection_id
+    ANTI JOIN other_legs AS t USING (capture, connection_id)
     JOIN connections AS l
       ON l.capture = o.capture AND l.connection_id = o.connection_id AND l.protocol = 'pulsar'
       -- Without the answers nobody knows whether it was opened and closed in order.
@@ -97,8 +97,7 @@ open_times AS (
     o.in_order, o.closed_first_by, f.last_ts_ns AS at_ns,
     lead(f.last_ts_ns, CAST($opens - 1 AS INT)) OVER entity AS until_ns
   FROM frequent_opens AS o
-  JOIN frames AS f
-    ON f.capture = o.capture AND f.connection_id = o.connection_id AND f.frame_no = o.frame_no
+  JOIN frames AS f USING (capture, connection_id, frame_no)
   WINDOW entity AS (
     PARTITION BY o.kind, o.capture, o.topic, o.name, o.subscription, o.client_ip
     ORDER BY f.last_ts_ns, o.frame_no
@@ -140,8 +139,7 @@ connection_ends AS ( -- The last frame of each connection.
       ), f.frame_no
     ) AS last_frame
   FROM frames AS f
-  JOIN (SELECT DISTINCT capture, connection_id FROM steps) AS s
-    ON s.capture = f.capture AND s.connection_id = f.connection_id
+  JOIN (SELECT DISTINCT capture, connection_id FROM steps) AS s USING (capture, connection_id)
   GROUP BY f.capture, f.connection_id
 ),
 publish_outcomes AS (
@@ -150,8 +148,7 @@ publish_outcomes AS (
     count(CASE WHEN e.outcome NOT IN ('ok', 'dup_or_dropped') THEN 1 END) AS failed,
     count(CASE WHEN e.outcome = 'error' THEN 1 END) AS refused
   FROM exchanges AS e
-  JOIN (SELECT DISTINCT capture, connection_id FROM steps) AS s
-    ON s.capture = e.capture AND s.connection_id = e.connection_id
+  JOIN (SELECT DISTINCT capture, connection_id FROM steps) AS s USING (capture, connection_id)
   WHERE e.kind = 'publish'
   GROUP BY e.capture, e.connection_id
 ),
@@ -172,14 +169,12 @@ loops AS (
     max(CASE WHEN s.closed_first_by IS NOT NULL THEN e.last_frame END) AS other_end,
     CAST(coalesce(sum(a.resent), 0) AS BIGINT) AS resent,
     count(CASE WHEN a.refused > 0 THEN 1 END) AS refused_links,
-    count(
-      CASE
-        WHEN s.place < s.opens AND (NOT s.in_order OR coalesce(a.failed, 0) > 0) THEN 1
-      END
+    count(*) FILTER (
+      WHERE s.place < s.opens AND (NOT s.in_order OR coalesce(a.failed, 0) > 0)
     ) AS broken_off
   FROM steps AS s
-  LEFT JOIN connection_ends AS e ON e.capture = s.capture AND e.connection_id = s.connection_id
-  LEFT JOIN publish_outcomes AS a ON a.capture = s.capture AND a.connection_id = s.connection_id
+  LEFT JOIN connection_ends AS e USING (capture, connection_id)
+  LEFT JOIN publish_outcomes AS a USING (capture, connection_id)
   GROUP BY s.kind, s.capture, s.topic, s.name, s.subscription, s.client_ip
 )
 SELECT

@@ -107,35 +107,25 @@ first_unanswered AS ( -- The first one from the side that closed.
   JOIN frames AS f
     ON f.capture = p.capture AND f.connection_id = p.connection_id
     AND f.frame_no = p.request_frame_no AND f.direction = p.direction AND f.command = 'PING'
-  GROUP BY
-    p.capture, p.connection_id, p.client_ip, p.broker_ip, p.giver_up, p.direction, p.retransmitted
+  GROUP BY ALL
 ),
 later_traffic AS (
   SELECT
     g.capture, g.connection_id, g.ping_no, g.ping_ns, g.pong_no, g.end_ns, g.client_ip,
     g.broker_ip, g.giver_up, g.retransmitted,
-    count(
-      CASE WHEN f.direction <> g.direction AND f.frame_no > g.ping_no THEN 1 END
-    ) AS frames_behind,
-    count(
-      CASE
-        WHEN f.direction <> g.direction AND f.frame_no > g.ping_no AND f.command = 'PING' THEN 1
-      END
+    count(*) FILTER (WHERE f.direction <> g.direction AND f.frame_no > g.ping_no) AS frames_behind,
+    count(*) FILTER (
+      WHERE f.direction <> g.direction AND f.frame_no > g.ping_no AND f.command = 'PING'
     ) AS pings_behind,
-    count(
-      CASE
-        WHEN f.direction <> g.direction AND f.frame_no > g.ping_no AND f.command = 'PONG' THEN 1
-      END
+    count(*) FILTER (
+      WHERE f.direction <> g.direction AND f.frame_no > g.ping_no AND f.command = 'PONG'
     ) AS pongs_behind,
-    max(
-      CASE
-        WHEN f.direction <> g.direction AND (g.pong_no IS NULL OR f.frame_no < g.ping_no)
-          THEN f.frame_no
-      END
-    ) AS last_heard,
+    max(f.frame_no) FILTER (
+      WHERE f.direction <> g.direction AND (g.pong_no IS NULL OR f.frame_no < g.ping_no)
+    ) AS last_received,
     max(CASE WHEN f.direction = g.direction THEN f.frame_no END) AS last_said
   FROM first_unanswered AS g
-  JOIN frames AS f ON f.capture = g.capture AND f.connection_id = g.connection_id
+  JOIN frames AS f USING (capture, connection_id)
   GROUP BY
     g.capture, g.connection_id, g.ping_no, g.ping_ns, g.pong_no, g.end_ns, g.client_ip,
     g.broker_ip, g.giver_up, g.retransmitted, g.direction
@@ -169,8 +159,8 @@ SELECT
   b.pings_behind AS measured_pings_behind, b.retransmitted AS measured_retransmitted,
   b.retransmitted = 0 AS ruled_out_network,
   b.frames_behind > 0 AND b.pong_no IS NULL AS ruled_out_idle,
-  b.ping_no AS frame_ping, b.last_heard AS frame_last_of_the_silent_side,
+  b.ping_no AS frame_ping, b.last_received AS frame_last_of_the_silent_side,
   b.last_said AS frame_last_of_the_other_side, b.pong_no AS frame_late_pong
 FROM later_traffic AS b
-JOIN ping_counts AS p ON p.capture = b.capture AND p.connection_id = b.connection_id
+JOIN ping_counts AS p USING (capture, connection_id)
 WHERE b.pongs_behind = 0 OR b.pong_no IS NOT NULL

@@ -205,8 +205,7 @@ refusals AS (
     max(e.response_frame_no) AS last_no,
     min_by(e.connection_id, e.request_frame_no) AS connection_id
   FROM classified_refusals AS e
-  GROUP BY
-    e.capture, e.topic, e.subscription, e.client_ip, e.request_command, e.error_code, e.cause
+  GROUP BY ALL
 ),
 named_refusals AS ( -- Texts about a range end with the owner's address: R:/10.0.0.1:40000]}
   SELECT
@@ -288,19 +287,20 @@ reopened_owners AS ( -- Owners that were opened after their own close, before it
 ),
 owner_activity AS ( -- The last frame from the owner's client before the last refusal.
   SELECT
-    h.capture, h.request_no, max(f.last_ts_ns) AS heard_ns, max(f.frame_no) AS heard_no
+    h.capture, h.request_no, max(f.last_ts_ns) AS last_sent_ns, max(f.frame_no) AS last_sent_no
   FROM last_owners AS h
-  JOIN named_refusals AS n ON n.capture = h.capture AND n.request_no = h.request_no
+  JOIN named_refusals AS n USING (capture, request_no)
   JOIN frames AS f ON f.capture = h.capture AND f.connection_id = h.connection_id
   WHERE f.direction = 'to_broker' AND f.frame_no < n.last_no
   GROUP BY h.capture, h.request_no
 ),
 refusals_with_owner AS (
   SELECT
-    n.*, h.connection_id AS holder_connection, h.opened_no, h.client_ip AS holder_ip,
-    h.client_port AS holder_port, r.close_no, g.heard_no, (n.last_ns - g.heard_ns) / 1e9 AS silent_s,
+    n.*, h.connection_id AS owner_connection, h.opened_no, h.client_ip AS owner_ip,
+    h.client_port AS owner_port, r.close_no, g.last_sent_no,
+    (n.last_ns - g.last_sent_ns) / 1e9 AS silent_s,
     coalesce(
-      h.ended_ns < n.first_ns OR n.last_ns - g.heard_ns >= $silent_s * 1000000000, FALSE
+      h.ended_ns < n.first_ns OR n.last_ns - g.last_sent_ns >= $silent_s * 1000000000, FALSE
     ) AS is_dead
   FROM named_refusals AS n
   LEFT JOIN last_owners AS h ON h.capture = n.capture AND h.request_no = n.request_no
@@ -312,10 +312,10 @@ assessments AS (
     p.*,
     CASE
       WHEN p.cause = 'limit' THEN 'limit'
-      WHEN p.holder_connection IS NULL THEN 'not_in_capture'
-      WHEN p.holder_connection = p.connection_id THEN 'own_connection'
-      WHEN p.holder_ip <> p.client_ip AND p.is_dead THEN 'other_half_open'
-      WHEN p.holder_ip <> p.client_ip THEN 'other_host'
+      WHEN p.owner_connection IS NULL THEN 'not_in_capture'
+      WHEN p.owner_connection = p.connection_id THEN 'own_connection'
+      WHEN p.owner_ip <> p.client_ip AND p.is_dead THEN 'other_half_open'
+      WHEN p.owner_ip <> p.client_ip THEN 'other_host'
       WHEN p.is_dead THEN 'own_half_open'
       ELSE 'own_second_connection'
     END AS kind,
@@ -344,19 +344,19 @@ SELECT
       WHEN 'limit' THEN 'a limit of the topic'
       WHEN 'not_in_capture' THEN 'nobody whose open is in this capture'
       WHEN 'own_connection' THEN 'the same connection'
-      WHEN 'other_half_open' THEN concat('another host, ', j.holder_ip, ', which is silent or ended')
-      WHEN 'other_host' THEN concat('another host, ', j.holder_ip)
+      WHEN 'other_half_open' THEN concat('another host, ', j.owner_ip, ', which is silent or ended')
+      WHEN 'other_host' THEN concat('another host, ', j.owner_ip)
       WHEN 'own_half_open' THEN 'an earlier connection of the same address, which is silent or ended'
       ELSE 'another connection of the same address'
     END
   END AS measured_holder,
-  coalesce(j.holder_ip, j.text_ip) AS measured_holder_ip,
-  coalesce(CAST(j.holder_port AS STRING), j.text_port) AS measured_holder_port,
+  coalesce(j.owner_ip, j.text_ip) AS measured_holder_ip,
+  coalesce(CAST(j.owner_port AS STRING), j.text_port) AS measured_holder_port,
   CASE WHEN j.text_ip IS NOT NULL THEN concat(j.text_ip, ':', j.text_port) END
     AS measured_text_address,
   j.silent_s AS measured_holder_silent_s,
   j.request_no AS frame_first_request, j.refusal_no AS frame_first_refusal,
   j.last_no AS frame_last_refusal, j.close_no AS frame_holder_close,
   j.opened_no AS frame_holder_open,
-  j.heard_no AS frame_holder_last
+  j.last_sent_no AS frame_holder_last
 FROM assessments AS j

@@ -62,8 +62,8 @@ WITH lookups AS (
     e.error_code, e.request_frame_no, e.response_frame_no, e.request_last_ns, e.response_last_ns,
     CASE WHEN u.capture IS NULL THEN e.latency_ns END AS latency_ns, e.tainted
   FROM exchanges AS e
-  LEFT JOIN unsteady_clocks AS u ON u.capture = e.capture
-  ANTI JOIN other_legs AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
+  LEFT JOIN unsteady_clocks AS u USING (capture)
+  ANTI JOIN other_legs AS t USING (capture, connection_id)
   WHERE e.kind = 'request' AND e.request_command IN ('LOOKUP', 'PARTITIONED_METADATA')
 ),
 answers AS (
@@ -107,8 +107,7 @@ chains AS (
 SELECT
   c.capture, min(c.request_last_ns) AS first_ns, max(c.response_last_ns) AS last_ns, '' AS variant,
   c.client_ip AS subject_client_ip, c.topic AS subject_topic,
-  CAST(NULL AS STRING) AS subject_broker_ip,
-  CAST(sum(c.is_redirect) AS BIGINT) AS measured_redirects_seen,
+  NULL AS subject_broker_ip, CAST(sum(c.is_redirect) AS BIGINT) AS measured_redirects_seen,
   count(*) AS measured_lookups,
   CAST(sum(c.is_authoritative) AS BIGINT) AS measured_authoritative,
   (max(c.response_last_ns) - min(c.request_last_ns)) / 1e9 AS measured_lasted_s,
@@ -123,13 +122,13 @@ SELECT
 FROM chains AS c
 GROUP BY c.capture, c.client_ip, c.topic, c.chain
 HAVING sum(c.is_redirect) >= $redirects
-UNION ALL
+UNION ALL BY NAME
 SELECT
   s.capture, s.first_ns, s.last_ns, 'lookup_overload' AS variant,
   s.client_ip AS subject_client_ip, s.topic AS subject_topic, s.broker_ip AS subject_broker_ip,
   CAST(0 AS BIGINT) AS measured_redirects_seen, s.lookups AS measured_lookups,
   CAST(0 AS BIGINT) AS measured_authoritative, s.slowest_ns / 1e9 AS measured_lasted_s,
-  CAST(NULL AS STRING) AS measured_ended_with, s.slow AS measured_slow,
+  s.slow AS measured_slow,
   s.refused AS measured_refused, s.slowest_no AS frame_first_lookup,
   s.slowest_answer_no AS frame_first_answer, s.refused_no AS frame_last_lookup,
   s.refusal_no AS frame_last_answer

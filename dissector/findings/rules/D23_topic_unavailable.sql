@@ -92,7 +92,7 @@ WITH refusals AS (
       ELSE 1
     END AS begins
   FROM exchanges AS e
-  ANTI JOIN other_legs AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
+  ANTI JOIN other_legs AS t USING (capture, connection_id)
   WHERE
     e.outcome = 'error' AND e.kind = 'request' AND e.response_last_ns IS NOT NULL
     AND e.topic IS NOT NULL
@@ -158,9 +158,7 @@ observed_opens AS (
           THEN f.frame_no
       END
     ) AS migrated_no,
-    count(
-      CASE WHEN f.command = 'PONG' AND f.direction = 'to_client' THEN 1 END
-    ) AS pongs,
+    count(*) FILTER (WHERE f.command = 'PONG' AND f.direction = 'to_client') AS pongs,
     max(CASE WHEN f.command = 'PONG' AND f.direction = 'to_client' THEN f.frame_no END) AS pong_no,
     count(
       CASE
@@ -172,16 +170,13 @@ observed_opens AS (
   JOIN frames AS f
     ON f.capture = o.capture AND f.connection_id = o.connection_id
     AND f.frame_no > o.opened_frame_no
-  GROUP BY
-    o.kind, o.capture, o.connection_id, o.id, o.incarnation, o.topic, o.client_ip,
-    o.opened_frame_no, o.ready_frame_no, o.opened_ns, o.answered_ns, o.link_last_ns, o.outcome,
-    o.name, o.subscription, o.client_version, o.closed_no
+  GROUP BY ALL
 ),
 answered_opens AS ( -- Opens that the broker answered otherwise, and the next granted one.
   SELECT
     w.kind, w.capture, w.connection_id, w.topic, w.client_ip, w.client_version, w.opened_frame_no,
     w.opened_ns, w.link_last_ns, w.migrated_no, coalesce(w.migrated_no, w.closed_no) AS answer_no,
-    coalesce(max(f.last_ts_ns), w.closed_ns) AS told_ns,
+    coalesce(max(f.last_ts_ns), w.closed_ns) AS notified_ns,
     max(nullif(regexp_extract(f.detail, '"brokerServiceUrl(Tls)?":"([^"]*)"', 2), ''))
       AS migrated_to,
     min(o.answered_ns) AS followed_ns, min(o.ready_frame_no) AS followed_no,
@@ -208,8 +203,8 @@ SELECT
   r.error_code AS measured_error_code, r.error_text AS measured_error_text,
   r.refused AS measured_refused, (r.last_ns - r.first_ns) / 1e9 AS measured_lasted_s,
   count(e.request_frame_no) AS measured_successes, CAST(0 AS BIGINT) AS measured_pongs,
-  CAST(NULL AS STRING) AS measured_client_version, CAST(NULL AS DOUBLE) AS measured_answered_ms,
-  CAST(NULL AS STRING) AS measured_migrated_to, CAST(NULL AS STRING) AS measured_opened_at,
+  NULL AS measured_client_version, NULL AS measured_answered_ms,
+  NULL AS measured_migrated_to, NULL AS measured_opened_at,
   r.first_no AS frame_first, r.first_answer_no AS frame_first_refusal, r.last_no AS frame_last,
   min(e.response_frame_no) AS frame_sign_of_life
 FROM refused_opens AS r
@@ -221,22 +216,19 @@ LEFT JOIN exchanges AS e
 GROUP BY
   r.capture, r.first_ns, r.last_ns, r.topic, r.client_ip, r.command, r.error_code, r.error_text,
   r.refused, r.first_no, r.first_answer_no, r.last_no
-UNION ALL
+UNION ALL BY NAME
 SELECT
   w.capture, min(w.opened_ns) AS first_ns, max(w.link_last_ns) AS last_ns,
   'accepted_but_silent' AS variant, w.topic AS subject_topic, w.client_ip AS subject_client_ip,
   CASE w.kind WHEN 'producer' THEN 'PRODUCER' ELSE 'SUBSCRIBE' END AS measured_command,
-  CAST(NULL AS STRING) AS measured_error_code, CAST(NULL AS STRING) AS measured_error_text,
   count(*) AS measured_refused, max(w.link_last_ns - w.opened_ns) / 1e9 AS measured_lasted_s,
   CAST(0 AS BIGINT) AS measured_successes, max(w.pongs) AS measured_pongs,
-  CAST(NULL AS STRING) AS measured_client_version, CAST(NULL AS DOUBLE) AS measured_answered_ms,
-  CAST(NULL AS STRING) AS measured_migrated_to, CAST(NULL AS STRING) AS measured_opened_at,
-  min(w.opened_frame_no) AS frame_first, CAST(NULL AS BIGINT) AS frame_first_refusal,
+  min(w.opened_frame_no) AS frame_first,
   max(w.opened_frame_no) AS frame_last, max(w.pong_no) AS frame_sign_of_life
 FROM observed_opens AS w
 WHERE w.outcome <> 'ok' AND w.pongs > 0 AND w.migrated_no IS NULL AND w.closed_no IS NULL
 GROUP BY w.capture, w.topic, w.client_ip, w.kind
-UNION ALL
+UNION ALL BY NAME
 SELECT
   a.capture, min(a.opened_ns) AS first_ns, max(coalesce(a.followed_ns, a.link_last_ns)) AS last_ns,
   CASE
@@ -246,32 +238,28 @@ SELECT
   END AS variant,
   a.topic AS subject_topic, a.client_ip AS subject_client_ip,
   CASE a.kind WHEN 'producer' THEN 'PRODUCER' ELSE 'SUBSCRIBE' END AS measured_command,
-  CAST(NULL AS STRING) AS measured_error_code, CAST(NULL AS STRING) AS measured_error_text,
   count(*) AS measured_refused,
-  max(coalesce(a.followed_ns, a.link_last_ns) - a.told_ns) / 1e9 AS measured_lasted_s,
+  max(coalesce(a.followed_ns, a.link_last_ns) - a.notified_ns) / 1e9 AS measured_lasted_s,
   count(a.followed_ns) AS measured_successes, CAST(0 AS BIGINT) AS measured_pongs,
   min_by(a.client_version, a.opened_frame_no) AS measured_client_version,
-  min_by((a.told_ns - a.opened_ns) / 1e6, a.opened_frame_no) AS measured_answered_ms,
+  min_by((a.notified_ns - a.opened_ns) / 1e6, a.opened_frame_no) AS measured_answered_ms,
   min_by(a.migrated_to, a.opened_frame_no) AS measured_migrated_to,
   min_by(a.opened_at, a.opened_frame_no) AS measured_opened_at,
-  min(a.opened_frame_no) AS frame_first, CAST(NULL AS BIGINT) AS frame_first_refusal,
+  min(a.opened_frame_no) AS frame_first,
   max(a.followed_no) AS frame_last,
   min_by(a.answer_no, a.opened_frame_no) AS frame_sign_of_life
 FROM answered_opens AS a
 GROUP BY
   a.capture, a.topic, a.client_ip, a.kind, a.migrated_no IS NULL, a.followed_ns IS NULL
-UNION ALL
+UNION ALL BY NAME
 SELECT
   w.capture, min(w.opened_ns) AS first_ns, max(w.answered_ns) AS last_ns,
   'late_success' AS variant, w.topic AS subject_topic, w.client_ip AS subject_client_ip,
   CASE w.kind WHEN 'producer' THEN 'PRODUCER' ELSE 'SUBSCRIBE' END AS measured_command,
-  CAST(NULL AS STRING) AS measured_error_code, CAST(NULL AS STRING) AS measured_error_text,
   count(*) AS measured_refused, max(w.answered_ns - w.opened_ns) / 1e9 AS measured_lasted_s,
   CAST(0 AS BIGINT) AS measured_successes, max(w.pongs) AS measured_pongs,
-  CAST(NULL AS STRING) AS measured_client_version, CAST(NULL AS DOUBLE) AS measured_answered_ms,
-  CAST(NULL AS STRING) AS measured_migrated_to, CAST(NULL AS STRING) AS measured_opened_at,
-  min(w.opened_frame_no) AS frame_first, CAST(NULL AS BIGINT) AS frame_first_refusal,
-  max(w.ready_frame_no) AS frame_last, CAST(NULL AS BIGINT) AS frame_sign_of_life
+  min(w.opened_frame_no) AS frame_first,
+  max(w.ready_frame_no) AS frame_last
 FROM observed_opens AS w
 WHERE
   w.outcome = 'ok' AND w.uses = 0

@@ -155,9 +155,7 @@ successful_reopens AS ( -- The closes with the next successful open of the same 
     AND o.name IS NOT DISTINCT FROM c.name AND o.client_ip = c.client_ip
     AND o.subscription IS NOT DISTINCT FROM c.subscription
     AND o.opened_ns > c.closed_ns AND o.outcome = 'ok' AND o.ready_frame_no IS NOT NULL
-  GROUP BY
-    c.kind, c.capture, c.topic, c.connection_id, c.id, c.incarnation, c.opened_ns,
-    c.closed_frame_no, c.closed_ns, c.broker
+  GROUP BY ALL
 ),
 later_requests AS ( -- Requests for the topic after a close without a later successful open.
   SELECT
@@ -175,16 +173,12 @@ later_requests AS ( -- Requests for the topic after a close without a later succ
   FROM closes AS c
   ANTI JOIN successful_reopens AS b
     ON b.capture = c.capture AND b.topic = c.topic AND b.ready_ns > c.closed_ns
-  LEFT JOIN migrations AS t
-    ON t.capture = c.capture AND t.connection_id = c.connection_id AND t.kind = c.kind
-    AND t.id = c.id AND t.incarnation = c.incarnation
+  LEFT JOIN migrations AS t USING (capture, connection_id, kind, id, incarnation)
   LEFT JOIN exchanges AS e
     ON e.capture = c.capture AND e.topic = c.topic AND e.client_ip = c.client_ip
     AND e.request_last_ns > c.closed_ns
     AND e.request_command IN ('LOOKUP', 'PARTITIONED_METADATA', 'PRODUCER', 'SUBSCRIBE')
-  GROUP BY
-    c.kind, c.capture, c.topic, c.client_ip, c.connection_id, c.id, c.incarnation, c.closed_ns,
-    c.closed_frame_no, c.link_last_ns
+  GROUP BY ALL
 ),
 unreopened_names AS (
   SELECT
@@ -205,9 +199,7 @@ costs AS (
     b.ready_frame_no, b.broker, b.back_broker, t.migrated_no, t.migrated_to, s.swallowed,
     r.resent, r.first_receipt_ns, d.delivered_again, u.unacked
   FROM successful_reopens AS b
-  LEFT JOIN migrations AS t
-    ON t.capture = b.capture AND t.connection_id = b.connection_id AND t.kind = b.kind
-    AND t.id = b.id AND t.incarnation = b.incarnation
+  LEFT JOIN migrations AS t USING (capture, connection_id, kind, id, incarnation)
   LEFT JOIN (
     SELECT b.capture, b.connection_id, b.id, b.incarnation, count(*) AS swallowed
     FROM successful_reopens AS b
@@ -349,69 +341,58 @@ move_sweeps AS ( -- Topics that are closed in quick succession become one findin
 )
 SELECT
   p.capture, p.closed_ns AS first_ns, p.ready_ns AS last_ns, p.variant,
-  p.topic AS subject_topic, CAST(NULL AS STRING) AS subject_client_ip,
+  p.topic AS subject_topic, NULL AS subject_client_ip,
   p.producers AS measured_producers, p.consumers AS measured_consumers,
-  CAST(NULL AS BIGINT) AS measured_only_consumers,
+  NULL AS measured_only_consumers,
   p.together - 1 AS measured_other_topics, p.moves_seen AS measured_moves_seen,
   CASE WHEN p.moves_seen > 1 THEN p.moves_seen END AS measured_moves_more,
-  CAST(NULL AS DOUBLE) AS measured_closest_s, (p.ready_ns - p.closed_ns) / 1e9 AS measured_wait_s,
+  NULL AS measured_closest_s, (p.ready_ns - p.closed_ns) / 1e9 AS measured_wait_s,
   (p.first_receipt_ns - p.closed_ns) / 1e9 AS measured_first_receipt_s,
   p.swallowed AS measured_swallowed, p.resent AS measured_resent,
   p.delivered_again AS measured_delivered_again,
   CASE WHEN p.delivered_again = 0 AND p.unacked > 0 THEN p.unacked END AS measured_unacked,
   p.broker_from AS measured_broker_from, p.broker_to AS measured_broker_to,
-  p.migrated_to AS measured_migrated_to, CAST(NULL AS STRING) AS measured_command,
-  CAST(NULL AS STRING) AS measured_error_code, CAST(NULL AS STRING) AS measured_error_text,
+  p.migrated_to AS measured_migrated_to, NULL AS measured_command,
+  NULL AS measured_error_code, NULL AS measured_error_text,
   p.closed_frame_no AS frame_close, p.migrated_no AS frame_migrated,
-  CAST(NULL AS BIGINT) AS frame_refusal, p.ready_frame_no AS frame_open_again
+  NULL AS frame_refusal, p.ready_frame_no AS frame_open_again
 FROM move_sweeps AS p
 WHERE p.place = 1
-UNION ALL
+UNION ALL BY NAME
 SELECT
   p.capture, min(p.closed_ns) AS first_ns, max(p.ready_ns) AS last_ns, 'unload_churn' AS variant,
-  p.topic AS subject_topic, CAST(NULL AS STRING) AS subject_client_ip,
+  p.topic AS subject_topic,
   CAST(sum(p.producers) AS BIGINT) AS measured_producers,
   CAST(sum(p.consumers) AS BIGINT) AS measured_consumers,
   CAST(CASE WHEN sum(p.producers) = 0 THEN sum(p.consumers) END AS BIGINT)
     AS measured_only_consumers,
   CAST(0 AS BIGINT) AS measured_other_topics,
-  count(*) AS measured_moves_seen, CAST(NULL AS BIGINT) AS measured_moves_more,
+  count(*) AS measured_moves_seen,
   min(p.churn_ns) / 1e9 AS measured_closest_s,
   sum(p.ready_ns - p.closed_ns) / 1e9 AS measured_wait_s,
-  CAST(NULL AS DOUBLE) AS measured_first_receipt_s,
   CAST(sum(p.swallowed) AS BIGINT) AS measured_swallowed,
   CAST(sum(p.resent) AS BIGINT) AS measured_resent,
   CAST(sum(p.delivered_again) AS BIGINT) AS measured_delivered_again,
-  CAST(NULL AS BIGINT) AS measured_unacked,
-  CAST(NULL AS STRING) AS measured_broker_from, CAST(NULL AS STRING) AS measured_broker_to,
-  CAST(NULL AS STRING) AS measured_migrated_to, CAST(NULL AS STRING) AS measured_command,
-  CAST(NULL AS STRING) AS measured_error_code, CAST(NULL AS STRING) AS measured_error_text,
-  min(p.closed_frame_no) AS frame_close, CAST(NULL AS BIGINT) AS frame_migrated,
-  CAST(NULL AS BIGINT) AS frame_refusal, max(p.ready_frame_no) AS frame_open_again
+  min(p.closed_frame_no) AS frame_close,
+  max(p.ready_frame_no) AS frame_open_again
 FROM classified_moves AS p
 GROUP BY p.capture, p.topic
 HAVING min(p.churn_ns) <= $churn_s * 1000000000
-UNION ALL
+UNION ALL BY NAME
 SELECT
   g.capture, min(g.closed_ns) AS first_ns, max(coalesce(g.answered_ns, g.link_last_ns)) AS last_ns, g.variant,
   g.topic AS subject_topic, g.client_ip AS subject_client_ip,
   count(CASE WHEN g.kind = 'producer' THEN 1 END) AS measured_producers,
   count(CASE WHEN g.kind = 'consumer' THEN 1 END) AS measured_consumers,
-  CAST(NULL AS BIGINT) AS measured_only_consumers,
   CAST(0 AS BIGINT) AS measured_other_topics, CAST(1 AS BIGINT) AS measured_moves_seen,
-  CAST(NULL AS BIGINT) AS measured_moves_more,
-  CAST(NULL AS DOUBLE) AS measured_closest_s,
   max(g.link_last_ns - g.closed_ns) / 1e9 AS measured_wait_s,
-  CAST(NULL AS DOUBLE) AS measured_first_receipt_s, CAST(0 AS BIGINT) AS measured_swallowed,
+  CAST(0 AS BIGINT) AS measured_swallowed,
   CAST(0 AS BIGINT) AS measured_resent, CAST(0 AS BIGINT) AS measured_delivered_again,
-  CAST(NULL AS BIGINT) AS measured_unacked,
-  CAST(NULL AS STRING) AS measured_broker_from, CAST(NULL AS STRING) AS measured_broker_to,
   max(g.migrated_to) AS measured_migrated_to,
   max_by(g.command, g.answer_no) AS measured_command,
   max_by(g.error_code, g.answer_no) AS measured_error_code,
   nullif(max_by(g.error_text, g.answer_no), '') AS measured_error_text,
   min(g.closed_frame_no) AS frame_close, max(g.migrated_no) AS frame_migrated,
-  max(g.answer_no) AS frame_refusal,
-  CAST(NULL AS BIGINT) AS frame_open_again
+  max(g.answer_no) AS frame_refusal
 FROM unreopened_names AS g
 GROUP BY g.capture, g.variant, g.topic, g.client_ip

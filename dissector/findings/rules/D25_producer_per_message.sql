@@ -135,10 +135,9 @@ sent_messages AS (
     AND e.incarnation = l.incarnation AND e.kind = 'publish'
   WHERE l.kind = 'producer'
   GROUP BY l.kind, l.capture, l.connection_id, l.id, l.incarnation
-  UNION ALL
+  UNION ALL BY NAME
   SELECT
-    l.kind, l.capture, l.connection_id, l.id, l.incarnation, sum(d.message_count) AS messages,
-    CAST(NULL AS BIGINT) AS using_ns
+    l.kind, l.capture, l.connection_id, l.id, l.incarnation, sum(d.message_count) AS messages
   FROM producer_lifetimes AS l
   JOIN deliveries AS d
     ON d.capture = l.capture AND d.connection_id = l.connection_id AND d.consumer_id = l.id
@@ -154,7 +153,7 @@ poll_counts AS (
     sum(e.latency_ns) AS waited_ns, min(e.request_frame_no) AS first_no,
     max(e.response_frame_no) AS last_no
   FROM exchanges AS e
-  ANTI JOIN other_legs AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
+  ANTI JOIN other_legs AS t USING (capture, connection_id)
   WHERE
     e.request_command IN ('GET_LAST_MESSAGE_ID', 'GET_SCHEMA') AND e.outcome = 'ok'
     AND e.topic IS NOT NULL
@@ -171,10 +170,9 @@ moved_messages AS ( -- Messages that polling clients send to the topic and recei
     UNION ALL
     SELECT d.capture, l.client_ip, d.topic, d.message_count AS messages, 0 AS is_sent
     FROM deliveries AS d
-    JOIN pulsar_links AS l ON l.capture = d.capture AND l.connection_id = d.connection_id
+    JOIN pulsar_links AS l USING (capture, connection_id)
     WHERE d.topic IN (SELECT topic FROM poll_counts)
-  ) AS m
-    ON m.capture = a.capture AND m.client_ip = a.client_ip AND m.topic = a.topic
+  ) AS m USING (capture, client_ip, topic)
   WHERE a.request_command = 'GET_SCHEMA' OR m.is_sent = 0
   GROUP BY a.capture, a.client_ip, a.topic, a.request_command
 )
@@ -182,7 +180,7 @@ SELECT
   l.capture, min(l.opened_ns) AS first_ns, max(l.opened_ns) AS last_ns,
   CASE l.kind WHEN 'producer' THEN '' ELSE 'reader_per_request' END AS variant,
   l.client_ip AS subject_client_ip, l.topic AS subject_topic,
-  CAST(NULL AS STRING) AS subject_broker_ip, count(*) AS measured_opens_seen,
+  NULL AS subject_broker_ip, count(*) AS measured_opens_seen,
   min(l.closest_ns) / 1e9 AS measured_closest_s,
   count(CASE WHEN coalesce(u.messages, 0) <= $messages THEN 1 END) AS measured_short,
   CAST(coalesce(sum(u.messages), 0) AS BIGINT) AS measured_messages_seen,
@@ -192,13 +190,11 @@ SELECT
   min(l.opened_frame_no) AS frame_first_open, min(l.closed_frame_no) AS frame_first_close,
   max(l.opened_frame_no) AS frame_last_open, max(l.closed_frame_no) AS frame_last_close
 FROM producer_lifetimes AS l
-LEFT JOIN sent_messages AS u
-  ON u.kind = l.kind AND u.capture = l.capture AND u.connection_id = l.connection_id
-  AND u.id = l.id AND u.incarnation = l.incarnation
+LEFT JOIN sent_messages AS u USING (kind, capture, connection_id, id, incarnation)
 GROUP BY l.capture, l.kind, l.client_ip, l.topic
 HAVING
   count(CASE WHEN coalesce(u.messages, 0) <= $messages THEN 1 END) >= $share * count(*)
-UNION ALL
+UNION ALL BY NAME
 SELECT
   a.capture, a.first_ns, a.last_ns,
   CASE a.request_command
@@ -206,32 +202,28 @@ SELECT
     ELSE 'last_id_polling'
   END AS variant,
   a.client_ip AS subject_client_ip, a.topic AS subject_topic,
-  CAST(NULL AS STRING) AS subject_broker_ip, a.polls AS measured_opens_seen,
+  a.polls AS measured_opens_seen,
   (a.last_ns - a.first_ns) / 1e9 AS measured_closest_s, CAST(0 AS BIGINT) AS measured_short,
   CAST(coalesce(m.messages, 0) AS BIGINT) AS measured_messages_seen,
   a.connections_seen AS measured_connections_seen, a.waited_ns / 1e9 AS measured_opening_s,
-  CAST(NULL AS DOUBLE) AS measured_using_s, a.first_no AS frame_first_open,
-  CAST(NULL AS BIGINT) AS frame_first_close, CAST(NULL AS BIGINT) AS frame_last_open,
+  a.first_no AS frame_first_open,
   a.last_no AS frame_last_close
 FROM poll_counts AS a
-LEFT JOIN moved_messages AS m
-  ON m.capture = a.capture AND m.client_ip = a.client_ip AND m.topic = a.topic
-  AND m.request_command = a.request_command
+LEFT JOIN moved_messages AS m USING (capture, client_ip, topic, request_command)
 WHERE
   a.polls >= coalesce(m.messages, 0) * CASE a.request_command
     WHEN 'GET_SCHEMA' THEN $schemas_per_message
     ELSE $polls_per_message
   END
-UNION ALL
+UNION ALL BY NAME
 SELECT
   g.capture, g.first_ns, g.last_ns, 'connections_growing' AS variant,
-  g.client_ip AS subject_client_ip, CAST(NULL AS STRING) AS subject_topic,
+  g.client_ip AS subject_client_ip,
   g.broker_ip AS subject_broker_ip, g.connections AS measured_opens_seen,
   (g.last_ns - g.first_ns) / 1e9 AS measured_closest_s, g.late AS measured_short,
   CAST(0 AS BIGINT) AS measured_messages_seen, g.connections AS measured_connections_seen,
-  CAST(NULL AS DOUBLE) AS measured_opening_s, CAST(NULL AS DOUBLE) AS measured_using_s,
-  e.first_no AS frame_first_open, CAST(NULL AS BIGINT) AS frame_first_close,
-  e.last_no AS frame_last_open, CAST(NULL AS BIGINT) AS frame_last_close
+  e.first_no AS frame_first_open,
+  e.last_no AS frame_last_open
 FROM (
   SELECT
     l.capture, l.client_ip, l.broker_ip, min(l.first_ts_ns) AS first_ns,
@@ -260,4 +252,4 @@ JOIN (
   FROM exchanges
   WHERE request_command = 'CONNECT'
   GROUP BY capture, client_ip, broker_ip
-) AS e ON e.capture = g.capture AND e.client_ip = g.client_ip AND e.broker_ip = g.broker_ip
+) AS e USING (capture, client_ip, broker_ip)

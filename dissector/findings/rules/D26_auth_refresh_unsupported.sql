@@ -92,7 +92,7 @@ WITH connects AS ( -- The CONNECT of a connection, and its credentials' support 
       ELSE 'none'
     END AS auth_method
   FROM exchanges AS e
-  JOIN pulsar_links AS l ON l.capture = e.capture AND l.connection_id = e.connection_id
+  JOIN pulsar_links AS l USING (capture, connection_id)
   JOIN frames AS f
     ON f.capture = e.capture AND f.connection_id = e.connection_id
     AND f.frame_no = e.request_frame_no AND f.command = 'CONNECT'
@@ -132,8 +132,8 @@ SELECT
   count(*) AS measured_connections, min(l.age_ns) / 1e9 AS measured_youngest_s,
   max(l.age_ns) / 1e9 AS measured_oldest_s, CAST(0 AS BIGINT) AS measured_closed_by_client,
   count(*) AS measured_closed_by_broker, CAST(0 AS BIGINT) AS measured_challenges,
-  CAST(NULL AS DOUBLE) AS measured_closest_s, CAST(NULL AS STRING) AS measured_error_code,
-  CAST(NULL AS STRING) AS measured_error_text, TRUE AS ruled_out_restart,
+  NULL AS measured_closest_s, NULL AS measured_error_code,
+  NULL AS measured_error_text, TRUE AS ruled_out_restart,
   min(l.request_frame_no) AS frame_first, max(l.request_frame_no) AS frame_last
 FROM unrefreshed_connections AS l
 GROUP BY l.capture, l.client_ip, l.broker_ip
@@ -141,58 +141,50 @@ HAVING
   count(*) >= 2 AND max(l.age_ns) - min(l.age_ns) <= $spread_s * 1000000000
   AND max(l.age_ns) - min(l.age_ns) <= $spread_share * max(l.age_ns)
   AND max(CASE WHEN l.behind_ns >= 0 THEN 1 ELSE 0 END) = 1
-UNION ALL
+UNION ALL BY NAME
 SELECT
   c.capture, min(h.request_last_ns) AS first_ns, max(c.last_ts_ns) AS last_ns,
   'challenge_ignored' AS variant, c.client_ip AS subject_client_ip,
   c.broker_ip AS subject_broker_ip, max(c.client_version) AS measured_client_version,
   max(c.auth_method) AS measured_auth_method,
   count(DISTINCT c.connection_id) AS measured_connections,
-  CAST(NULL AS DOUBLE) AS measured_youngest_s, CAST(NULL AS DOUBLE) AS measured_oldest_s,
   count(
     DISTINCT CASE WHEN c.closed_first_by = 'client' THEN c.connection_id END
   ) AS measured_closed_by_client,
   count(
     DISTINCT CASE WHEN c.closed_first_by = 'broker' THEN c.connection_id END
   ) AS measured_closed_by_broker,
-  count(*) AS measured_challenges, CAST(NULL AS DOUBLE) AS measured_closest_s,
-  CAST(NULL AS STRING) AS measured_error_code, CAST(NULL AS STRING) AS measured_error_text,
-  CAST(NULL AS BOOLEAN) AS ruled_out_restart,
+  count(*) AS measured_challenges,
   min(h.request_frame_no) AS frame_first, max(h.request_frame_no) AS frame_last
 FROM challenges AS h
-JOIN connects AS c ON c.capture = h.capture AND c.connection_id = h.connection_id
+JOIN connects AS c USING (capture, connection_id)
 WHERE h.outcome = 'conn_closed' AND c.ended IN ('fin', 'rst')
 GROUP BY c.capture, c.client_ip, c.broker_ip
-UNION ALL
+UNION ALL BY NAME
 SELECT
   c.capture, min(h.request_last_ns) AS first_ns, max(h.request_last_ns) AS last_ns,
   'auth_refresh_loop' AS variant, c.client_ip AS subject_client_ip,
   c.broker_ip AS subject_broker_ip, max(c.client_version) AS measured_client_version,
   max(c.auth_method) AS measured_auth_method,
   count(DISTINCT c.connection_id) AS measured_connections,
-  CAST(NULL AS DOUBLE) AS measured_youngest_s, CAST(NULL AS DOUBLE) AS measured_oldest_s,
   CAST(0 AS BIGINT) AS measured_closed_by_client, CAST(0 AS BIGINT) AS measured_closed_by_broker,
   count(*) AS measured_challenges, min(h.loop_ns) / 1e9 AS measured_closest_s,
-  CAST(NULL AS STRING) AS measured_error_code, CAST(NULL AS STRING) AS measured_error_text,
-  CAST(NULL AS BOOLEAN) AS ruled_out_restart,
   min(h.request_frame_no) AS frame_first, max(h.response_frame_no) AS frame_last
 FROM challenges AS h
-JOIN connects AS c ON c.capture = h.capture AND c.connection_id = h.connection_id
+JOIN connects AS c USING (capture, connection_id)
 WHERE h.outcome = 'ok'
 GROUP BY c.capture, c.client_ip, c.broker_ip, c.connection_id
 HAVING min(h.loop_ns) <= $loop_s * 1000000000
-UNION ALL
+UNION ALL BY NAME
 SELECT
   c.capture, min(c.request_last_ns) AS first_ns, max(c.response_last_ns) AS last_ns,
   'refused' AS variant, c.client_ip AS subject_client_ip, c.broker_ip AS subject_broker_ip,
   max(c.client_version) AS measured_client_version, max(c.auth_method) AS measured_auth_method,
-  count(*) AS measured_connections, CAST(NULL AS DOUBLE) AS measured_youngest_s,
-  CAST(NULL AS DOUBLE) AS measured_oldest_s,
+  count(*) AS measured_connections,
   count(CASE WHEN c.closed_first_by = 'client' THEN 1 END) AS measured_closed_by_client,
   count(CASE WHEN c.closed_first_by = 'broker' THEN 1 END) AS measured_closed_by_broker,
-  CAST(0 AS BIGINT) AS measured_challenges, CAST(NULL AS DOUBLE) AS measured_closest_s,
+  CAST(0 AS BIGINT) AS measured_challenges,
   c.error_code AS measured_error_code, max(c.error_text) AS measured_error_text,
-  CAST(NULL AS BOOLEAN) AS ruled_out_restart,
   min(c.request_frame_no) AS frame_first, max(c.response_frame_no) AS frame_last
 FROM connects AS c
 WHERE c.outcome = 'error' AND c.error_code IN ('AuthenticationError', 'AuthorizationError')

@@ -83,8 +83,8 @@ do = "If the broker lived: make the keep-alive interval shorter than the idle li
 WITH lossy_connections AS (
   SELECT
     c.capture, c.connection_id, c.client_ip, c.broker_ip, c.first_ts_ns, c.last_ts_ns, c.ended,
-    c.retransmitted_packets_to_broker AS again_to_broker,
-    c.retransmitted_packets_to_broker + c.retransmitted_packets_to_client AS again,
+    c.retransmitted_packets_to_broker AS retransmitted_to_broker,
+    c.retransmitted_packets_to_broker + c.retransmitted_packets_to_client AS retransmitted,
     c.packets_to_broker + c.packets_to_client AS packets,
     greatest(
       CASE
@@ -97,7 +97,7 @@ WITH lossy_connections AS (
       END
     ) AS share_of_side
   FROM connections AS c
-  JOIN pulsar_links AS l ON l.capture = c.capture AND l.connection_id = c.connection_id
+  JOIN pulsar_links AS l USING (capture, connection_id)
   WHERE
     c.retransmitted_packets_to_broker > 0 OR c.retransmitted_packets_to_client > 0
     OR c.ended = 'rst'
@@ -110,9 +110,9 @@ timed_answers AS ( -- Answers on lossy connections, ranked by latency per `taint
     ) AS place,
     count(*) OVER (PARTITION BY c.capture, c.connection_id, e.tainted) AS answers
   FROM lossy_connections AS c
-  JOIN exchanges AS e ON e.capture = c.capture AND e.connection_id = c.connection_id
+  JOIN exchanges AS e USING (capture, connection_id)
   WHERE
-    c.again >= $packets AND c.share_of_side >= $share AND e.kind = 'publish'
+    c.retransmitted >= $packets AND c.share_of_side >= $share AND e.kind = 'publish'
     AND e.outcome = 'ok' AND e.latency_ns IS NOT NULL
 ),
 untouched_answers AS (
@@ -129,35 +129,33 @@ touched_answers AS (
     max(t.latency_ns) AS slowest_ns, max_by(t.request_frame_no, t.latency_ns) AS request_frame,
     max_by(t.response_frame_no, t.latency_ns) AS response_frame
   FROM timed_answers AS t
-  JOIN untouched_answers AS n ON n.capture = t.capture AND n.connection_id = t.connection_id
+  JOIN untouched_answers AS n USING (capture, connection_id)
   WHERE t.tainted AND t.latency_ns >= $times * n.p99_ns
   GROUP BY t.capture, t.connection_id, n.answers, n.p99_ns
   HAVING count(*) >= $slow
 ),
 unanswered_requests AS (
   SELECT
-    c.capture, c.connection_id, c.client_ip, c.broker_ip, c.again, c.again_to_broker, c.ended,
-    c.last_ts_ns, min(e.request_first_ns) AS lost_ns, min(e.request_frame_no) AS lost_frame,
+    c.capture, c.connection_id, c.client_ip, c.broker_ip, c.retransmitted,
+    c.retransmitted_to_broker, c.ended, c.last_ts_ns,
+    min(e.request_first_ns) AS lost_ns, min(e.request_frame_no) AS lost_frame,
     min_by(e.request_bytes, e.request_frame_no) AS lost_bytes
   FROM lossy_connections AS c
-  JOIN exchanges AS e ON e.capture = c.capture AND e.connection_id = c.connection_id
+  JOIN exchanges AS e USING (capture, connection_id)
   WHERE
     e.kind IN ('publish', 'request', 'ping') AND e.outcome IN ('conn_closed', 'unanswered_at_end')
     AND e.request_frame_no IS NOT NULL
-  GROUP BY
-    c.capture, c.connection_id, c.client_ip, c.broker_ip, c.again, c.again_to_broker, c.ended,
-    c.last_ts_ns
+  GROUP BY ALL
 ),
 unanswered_context AS ( -- Frames before and after the first request without an answer.
   SELECT
-    u.capture, u.connection_id, u.client_ip, u.broker_ip, u.again, u.again_to_broker, u.ended,
-    u.last_ts_ns, u.lost_ns, u.lost_frame, u.lost_bytes,
+    u.capture, u.connection_id, u.client_ip, u.broker_ip, u.retransmitted,
+    u.retransmitted_to_broker, u.ended, u.last_ts_ns, u.lost_ns,
+    u.lost_frame, u.lost_bytes,
     max(
       CASE WHEN f.direction = 'to_broker' AND f.frame_no < u.lost_frame THEN f.frame_bytes END
     ) AS answered_bytes,
-    count(
-      CASE WHEN f.direction = 'to_client' AND f.frame_no > u.lost_frame THEN 1 END
-    ) AS heard,
+    count(*) FILTER (WHERE f.direction = 'to_client' AND f.frame_no > u.lost_frame) AS later_frames,
     max(CASE WHEN f.frame_no = u.lost_frame THEN f.direction END) AS lost_direction,
     max(CASE WHEN f.frame_no < u.lost_frame THEN f.last_ts_ns END) AS before_ns,
     max(CASE WHEN f.frame_no < u.lost_frame THEN f.frame_no END) AS before_frame
@@ -166,66 +164,55 @@ unanswered_context AS ( -- Frames before and after the first request without an 
     SELECT capture, connection_id, frame_no, direction, frame_bytes, last_ts_ns
     FROM frames
     WHERE (capture, connection_id) IN (SELECT capture, connection_id FROM unanswered_requests)
-  ) AS f ON f.capture = u.capture AND f.connection_id = u.connection_id
-  GROUP BY
-    u.capture, u.connection_id, u.client_ip, u.broker_ip, u.again, u.again_to_broker, u.ended,
-    u.last_ts_ns, u.lost_ns, u.lost_frame, u.lost_bytes
+  ) AS f USING (capture, connection_id)
+  GROUP BY ALL
 )
 SELECT
   c.capture, c.first_ts_ns AS first_ns, c.last_ts_ns AS last_ns,
   CASE WHEN t.slow IS NULL THEN 'beyond_tap' ELSE '' END AS variant,
   c.client_ip AS subject_client_ip, c.broker_ip AS subject_broker_ip,
-  c.again AS measured_retransmitted, c.share_of_side AS measured_share_measured,
+  c.retransmitted AS measured_retransmitted, c.share_of_side AS measured_share_measured,
   t.slow AS measured_slow_answers, t.p99_ns / 1e6 AS measured_clean_ms,
   t.answers AS measured_clean, t.slowest_ns / 1e6 AS measured_slowest_ms,
-  CAST(NULL AS BIGINT) AS measured_connections_seen,
-  CAST(NULL AS BIGINT) AS measured_answered_bytes, CAST(NULL AS BIGINT) AS measured_lost_bytes,
-  CAST(NULL AS DOUBLE) AS measured_idle_measured_s,
-  coalesce(t.request_frame, x.first_frame) AS frame_request,
+  NULL AS measured_connections_seen, NULL AS measured_answered_bytes, NULL AS measured_lost_bytes,
+  NULL AS measured_idle_measured_s, coalesce(t.request_frame, x.first_frame) AS frame_request,
   coalesce(t.response_frame, x.last_frame) AS frame_last
 FROM lossy_connections AS c
-LEFT JOIN touched_answers AS t ON t.capture = c.capture AND t.connection_id = c.connection_id
+LEFT JOIN touched_answers AS t USING (capture, connection_id)
 LEFT JOIN (
   SELECT
     s.capture, s.connection_id, min(s.request_frame_no) AS first_frame,
     max(s.request_frame_no) AS last_frame
   FROM lossy_connections AS y
-  JOIN exchanges AS s ON s.capture = y.capture AND s.connection_id = y.connection_id
-  WHERE y.again >= $packets
+  JOIN exchanges AS s USING (capture, connection_id)
+  WHERE y.retransmitted >= $packets
   GROUP BY s.capture, s.connection_id
-) AS x ON x.capture = c.capture AND x.connection_id = c.connection_id
-WHERE c.again >= $packets AND c.share_of_side >= $share
-UNION ALL
+) AS x USING (capture, connection_id)
+WHERE c.retransmitted >= $packets AND c.share_of_side >= $share
+UNION ALL BY NAME
 SELECT
   h.capture, min(h.lost_ns) AS first_ns, max(h.last_ts_ns) AS last_ns,
   'path_black_hole' AS variant, h.client_ip AS subject_client_ip,
   h.broker_ip AS subject_broker_ip,
-  CAST(sum(h.again_to_broker) AS BIGINT) AS measured_retransmitted,
-  CAST(NULL AS DOUBLE) AS measured_share_measured,
-  CAST(NULL AS BIGINT) AS measured_slow_answers, CAST(NULL AS DOUBLE) AS measured_clean_ms,
-  CAST(NULL AS BIGINT) AS measured_clean, CAST(NULL AS DOUBLE) AS measured_slowest_ms,
+  CAST(sum(h.retransmitted_to_broker) AS BIGINT) AS measured_retransmitted,
   count(*) AS measured_connections_seen, max(h.answered_bytes) AS measured_answered_bytes,
-  min(h.lost_bytes) AS measured_lost_bytes, CAST(NULL AS DOUBLE) AS measured_idle_measured_s,
+  min(h.lost_bytes) AS measured_lost_bytes,
   min(h.lost_frame) AS frame_request, max(h.lost_frame) AS frame_last
 FROM unanswered_context AS h
 WHERE
-  h.again_to_broker >= $black_hole_packets AND h.lost_bytes >= $black_hole_bytes
-  AND h.heard = 0 AND h.answered_bytes < h.lost_bytes
+  h.retransmitted_to_broker >= $black_hole_packets AND h.lost_bytes >= $black_hole_bytes
+  AND h.later_frames = 0 AND h.answered_bytes < h.lost_bytes
 GROUP BY h.capture, h.client_ip, h.broker_ip
 HAVING count(*) >= $black_hole_links AND max(h.answered_bytes) < min(h.lost_bytes)
-UNION ALL
+UNION ALL BY NAME
 SELECT
   h.capture, h.before_ns AS first_ns, h.last_ts_ns AS last_ns, 'cut_while_idle' AS variant,
   h.client_ip AS subject_client_ip, h.broker_ip AS subject_broker_ip,
-  h.again AS measured_retransmitted, CAST(NULL AS DOUBLE) AS measured_share_measured,
-  CAST(NULL AS BIGINT) AS measured_slow_answers, CAST(NULL AS DOUBLE) AS measured_clean_ms,
-  CAST(NULL AS BIGINT) AS measured_clean, CAST(NULL AS DOUBLE) AS measured_slowest_ms,
-  CAST(NULL AS BIGINT) AS measured_connections_seen,
-  CAST(NULL AS BIGINT) AS measured_answered_bytes, CAST(NULL AS BIGINT) AS measured_lost_bytes,
+  h.retransmitted AS measured_retransmitted,
   (h.lost_ns - h.before_ns) / 1e9 AS measured_idle_measured_s,
   h.before_frame AS frame_request, h.lost_frame AS frame_last
 FROM unanswered_context AS h
 WHERE
-  h.heard = 0 AND h.lost_direction = 'to_broker'
+  h.later_frames = 0 AND h.lost_direction = 'to_broker'
   AND h.lost_ns - h.before_ns >= $idle_s * 1000000000
-  AND (h.again_to_broker > 0 OR h.ended = 'rst')
+  AND (h.retransmitted_to_broker > 0 OR h.ended = 'rst')

@@ -55,11 +55,11 @@ WITH connects AS (
     c.retransmitted_packets_to_broker AS sent_again,
     CASE WHEN l.ended = 'capture_end' THEN x.end_ns ELSE l.last_ts_ns END AS end_ns
   FROM exchanges AS e
-  JOIN pulsar_links AS l ON l.capture = e.capture AND l.connection_id = e.connection_id
-  JOIN connections AS c ON c.capture = e.capture AND c.connection_id = e.connection_id
+  JOIN pulsar_links AS l USING (capture, connection_id)
+  JOIN connections AS c USING (capture, connection_id)
   JOIN (
     SELECT capture, max(last_ts_ns) AS end_ns FROM connections GROUP BY capture
-  ) AS x ON x.capture = e.capture
+  ) AS x USING (capture)
   WHERE
     e.request_command = 'CONNECT' AND l.started = 'syn'
     AND e.outcome IN ('conn_closed', 'unanswered_at_end', 'other_side_not_captured')

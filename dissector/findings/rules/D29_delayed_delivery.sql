@@ -77,7 +77,7 @@ WITH delayed_deliveries AS (
     d.subscription_type, d.ledger_id, d.entry_id, d.message_count, d.deliver_at_ms,
     micros(d.ts) AS at_us
   FROM deliveries AS d
-  JOIN pulsar_links AS l ON l.capture = d.capture AND l.connection_id = d.connection_id
+  JOIN pulsar_links AS l USING (capture, connection_id)
   WHERE
     d.deliver_at_ms IS NOT NULL AND d.deliver_at_ms > 0 AND d.is_redelivered = FALSE
     AND d.topic IS NOT NULL AND d.deliver_at_ms < 4102444800000

@@ -50,7 +50,7 @@ clients AS (
     c.capture, l.client_ip, sum(c.sends) AS sends, min(c.least_ns) AS least_ns,
     max(c.most_ns) AS most_ns
   FROM connection_distances AS c
-  JOIN pulsar_links AS l ON l.capture = c.capture AND l.connection_id = c.connection_id
+  JOIN pulsar_links AS l USING (capture, connection_id)
   GROUP BY c.capture, l.client_ip
 ),
 -- If a clock is behind, the greatest distance decides: that send waited least. If it is ahead, the
@@ -58,7 +58,7 @@ clients AS (
 skewed_clients AS (
   SELECT c.capture, c.client_ip, c.sends, c.least_ns, c.most_ns
   FROM clients AS c
-  ANTI JOIN unsteady_clocks AS u ON u.capture = c.capture
+  ANTI JOIN unsteady_clocks AS u USING (capture)
   WHERE
     c.sends >= $sends
     AND (c.most_ns > $skew_s * 1000000000 OR c.most_ns < - $skew_s * 1000000000)
@@ -68,7 +68,7 @@ timed_sends AS ( -- Sends of these clients, without repetitions and the broker's
     o.capture, o.client_ip, o.least_ns, o.most_ns, f.frame_no, f.last_ts_ns,
     f.publish_time_ms * 1000000 - f.last_ts_ns AS skew_ns
   FROM skewed_clients AS o
-  JOIN pulsar_links AS l ON l.capture = o.capture AND l.client_ip = o.client_ip
+  JOIN pulsar_links AS l USING (capture, client_ip)
   JOIN frames AS f ON f.capture = l.capture AND f.connection_id = l.connection_id
   JOIN exchanges AS e
     ON e.capture = f.capture AND e.connection_id = f.connection_id
@@ -105,7 +105,7 @@ LEFT JOIN (
   FROM clients
   WHERE most_ns <= $skew_s * 1000000000 AND most_ns >= - $skew_s * 1000000000
   GROUP BY capture
-) AS a ON a.capture = m.capture
+) AS a USING (capture)
 WHERE
   m.sends >= $sends
   AND (m.median_ns > $skew_s * 1000000000 OR m.most_ns < - $skew_s * 1000000000)

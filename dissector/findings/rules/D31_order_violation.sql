@@ -64,9 +64,7 @@ delivery_positions AS ( -- The position of an entry as one number.
       PARTITION BY k.consumer_no ORDER BY d.frame_no
     ) AS place_before
   FROM ordered_consumers AS k
-  JOIN deliveries AS d
-    ON d.capture = k.capture AND d.connection_id = k.connection_id
-    AND d.consumer_id = k.consumer_id AND d.incarnation = k.incarnation
+  JOIN deliveries AS d USING (capture, connection_id, consumer_id, incarnation)
   WHERE d.ledger_id BETWEEN 0 AND 2147483647 AND d.entry_id BETWEEN 0 AND 4294967295
 ),
 reversed_consumers AS ( -- Consumers with a delivery of a lower position.
@@ -87,9 +85,7 @@ keyed_deliveries AS ( -- Their deliveries, with the key for Key_Shared.
       redelivery_count, is_redelivered, redelivery_cause
     FROM deliveries
     WHERE (capture, connection_id) IN (SELECT capture, connection_id FROM reversed_consumers)
-  ) AS d
-    ON d.capture = k.capture AND d.connection_id = k.connection_id
-    AND d.consumer_id = k.consumer_id AND d.incarnation = k.incarnation
+  ) AS d USING (capture, connection_id, consumer_id, incarnation)
   LEFT JOIN (
     SELECT
       capture, connection_id, frame_no, min(coalesce(ordering_key, partition_key)) AS key
@@ -136,8 +132,7 @@ shared_keys AS ( -- Keys delivered to consumers on several connections.
     ON m.capture = k.capture AND m.connection_id = k.connection_id AND m.topic = k.topic
     AND m.direction = 'to_client' AND coalesce(m.ordering_key, m.partition_key) IS NOT NULL
   WHERE k.subscription_type = 'Key_Shared'
-  GROUP BY
-    k.capture, k.topic, k.subscription, coalesce(m.ordering_key, m.partition_key)
+  GROUP BY ALL
   HAVING min(m.connection_id) <> max(m.connection_id)
 ),
 key_deliveries AS ( -- Their deliveries in order, and whether the previous one was unacknowledged.

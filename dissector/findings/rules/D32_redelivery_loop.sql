@@ -91,7 +91,7 @@ WITH redeliveries AS ( -- Redeliveries except those after a SEEK; they are few.
     d.redelivery_cause, d.previous_connection_id, d.previous_frame_no, micros(d.ts) AS at_us,
     l.client_ip
   FROM deliveries AS d
-  JOIN pulsar_links AS l ON l.capture = d.capture AND l.connection_id = d.connection_id
+  JOIN pulsar_links AS l USING (capture, connection_id)
   WHERE
     d.is_redelivered AND d.redelivery_cause NOT IN ('seek', 'txn_abort')
     AND d.topic LIKE 'persistent://%' AND d.subscription IS NOT NULL AND d.entry_id IS NOT NULL
@@ -145,7 +145,7 @@ dead_letter_sends AS ( -- Producers on dead-letter and retry topics, by clients'
       o.capture, o.topic, o.subscription, p.topic AS dead_topic, p.connection_id, p.producer_id,
       p.incarnation, p.opened_frame_no
     FROM looping_subscriptions AS o
-    JOIN producers AS p ON p.capture = o.capture
+    JOIN producers AS p USING (capture)
     JOIN connections AS l ON l.capture = p.capture AND l.connection_id = p.connection_id
     WHERE
       p.topic IN (
@@ -230,33 +230,22 @@ SELECT
   CASE WHEN o.chunks > 0 THEN o.chunks END AS measured_chunks,
   CASE WHEN o.chunks > 0 THEN o.chunked END AS measured_chunked,
   x.dead_topic AS measured_dead_topic, x.sent AS measured_dead_sent,
-  CAST(NULL AS BIGINT) AS measured_resets, CAST(NULL AS BIGINT) AS measured_count_before,
-  CAST(NULL AS BIGINT) AS measured_count_after, CAST(NULL AS STRING) AS measured_reset_cause,
+  NULL AS measured_resets, NULL AS measured_count_before,
+  NULL AS measured_count_after, NULL AS measured_reset_cause,
   o.first_frame AS frame_first_delivery, o.second_frame AS frame_second_delivery,
   o.last_frame AS frame_last_delivery, r.first_frame AS frame_first_request,
   r.last_frame AS frame_last_request, x.open_frame AS frame_dead_letter_producer
 FROM looping_subscriptions AS o
-LEFT JOIN ack_counts AS k
-  ON k.capture = o.capture AND k.topic = o.topic AND k.subscription = o.subscription
-LEFT JOIN dead_letter_sends AS x
-  ON x.capture = o.capture AND x.topic = o.topic AND x.subscription = o.subscription
-LEFT JOIN requests AS r
-  ON r.capture = o.capture AND r.topic = o.topic AND r.subscription = o.subscription
+LEFT JOIN ack_counts AS k USING (capture, topic, subscription)
+LEFT JOIN dead_letter_sends AS x USING (capture, topic, subscription)
+LEFT JOIN requests AS r USING (capture, topic, subscription)
 WHERE o.most_times >= $times OR coalesce(k.acks, 0) = 0
-UNION ALL
+UNION ALL BY NAME
 SELECT
   r.capture, r.first_us * 1000 AS first_ns, r.last_us * 1000 AS last_ns,
   'counter_reset' AS variant, r.topic AS subject_topic, r.subscription AS subject_subscription,
   r.consumer_name AS subject_consumer_name,
-  CAST(NULL AS BIGINT) AS measured_entries, CAST(NULL AS BIGINT) AS measured_most_times,
-  CAST(NULL AS DOUBLE) AS measured_period_s, CAST(NULL AS BIGINT) AS measured_highest_count,
-  CAST(NULL AS BIGINT) AS measured_acks, CAST(NULL AS BIGINT) AS measured_requests,
-  CAST(NULL AS BIGINT) AS measured_most_asked, CAST(NULL AS BIGINT) AS measured_queue,
-  CAST(NULL AS BIGINT) AS measured_chunks, CAST(NULL AS BIGINT) AS measured_chunked,
-  CAST(NULL AS STRING) AS measured_dead_topic, CAST(NULL AS BIGINT) AS measured_dead_sent,
   r.resets AS measured_resets, r.count_before AS measured_count_before,
   r.count_after AS measured_count_after, r.reset_cause AS measured_reset_cause,
-  r.before_frame AS frame_first_delivery, r.after_frame AS frame_second_delivery,
-  CAST(NULL AS BIGINT) AS frame_last_delivery, CAST(NULL AS BIGINT) AS frame_first_request,
-  CAST(NULL AS BIGINT) AS frame_last_request, CAST(NULL AS BIGINT) AS frame_dead_letter_producer
+  r.before_frame AS frame_first_delivery, r.after_frame AS frame_second_delivery
 FROM resets AS r

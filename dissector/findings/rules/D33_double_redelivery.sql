@@ -35,7 +35,7 @@ WITH redelivery_requests AS (
     a.ledger_id, a.entry_id, a.frame_no, micros(a.ts) AS at_us,
     lag(a.frame_no) OVER entry AS before_frame, lag(micros(a.ts)) OVER entry AS before_us
   FROM acks AS a
-  JOIN pulsar_links AS l ON l.capture = a.capture AND l.connection_id = a.connection_id
+  JOIN pulsar_links AS l USING (capture, connection_id)
   WHERE
     a.action IN ('redeliver', 'nack') AND a.ack_set IS NULL AND a.entry_id IS NOT NULL
     AND a.topic LIKE 'persistent://%'
@@ -59,9 +59,7 @@ double_deliveries AS (
       AND d.consumer_id = s.consumer_id AND d.incarnation = s.incarnation
       AND d.ledger_id = s.ledger_id AND d.entry_id = s.entry_id AND d.batch_size IS NULL
     WHERE s.before_frame IS NOT NULL AND s.before_frame < s.frame_no
-    GROUP BY
-      s.capture, s.connection_id, s.consumer_id, s.incarnation, s.topic, s.subscription,
-      s.ledger_id, s.entry_id, s.frame_no, s.before_frame, s.at_us, s.before_us
+    GROUP BY ALL
   ) AS q
   WHERE q.between = 0
 ),
@@ -92,15 +90,12 @@ SELECT
   t.topic AS subject_topic, t.subscription AS subject_subscription,
   c.consumer_name AS subject_consumer_name, c.client_ip AS subject_client_ip,
   count(*) AS measured_ids, max(t.at_us - t.before_us) / 1e6 AS measured_apart_s,
-  CAST(NULL AS BIGINT) AS measured_caused,
-  min_by(t.before_frame, t.frame_no) AS frame_first_request,
-  min(t.frame_no) AS frame_second_request, CAST(NULL AS BIGINT) AS frame_first_caused
+  NULL AS measured_caused, min_by(t.before_frame, t.frame_no) AS frame_first_request,
+  min(t.frame_no) AS frame_second_request, NULL AS frame_first_caused
 FROM double_deliveries AS t
-JOIN pulsar_consumers AS c
-  ON c.capture = t.capture AND c.connection_id = t.connection_id
-  AND c.consumer_id = t.consumer_id AND c.incarnation = t.incarnation
+JOIN pulsar_consumers AS c USING (capture, connection_id, consumer_id, incarnation)
 GROUP BY t.capture, t.topic, t.subscription, c.consumer_name, c.client_ip
-UNION ALL
+UNION ALL BY NAME
 SELECT
   e.capture, min(e.last_ts_ns) AS first_ns, max(e.until_ns) AS last_ns,
   'redeliver_all' AS variant, c.topic AS subject_topic, c.subscription AS subject_subscription,
@@ -109,8 +104,6 @@ SELECT
   sum(e.caused) AS measured_caused, min(e.frame_no) AS frame_first_request,
   max(e.frame_no) AS frame_second_request, min(e.caused_frame) AS frame_first_caused
 FROM requests_for_all AS e
-JOIN pulsar_consumers AS c
-  ON c.capture = e.capture AND c.connection_id = e.connection_id
-  AND c.consumer_id = e.consumer_id AND c.incarnation = e.incarnation
+JOIN pulsar_consumers AS c USING (capture, connection_id, consumer_id, incarnation)
 WHERE c.subscription_type IN ('Shared', 'Key_Shared')
 GROUP BY e.capture, c.topic, c.subscription, c.consumer_name, c.client_ip

@@ -37,7 +37,7 @@ SELECT
   min_by(d.previous_frame_no, d.frame_no) AS frame_first_delivery,
   min(d.frame_no) AS frame_first_again, max(d.frame_no) AS frame_last_again
 FROM deliveries AS d
-JOIN pulsar_links AS l ON l.capture = d.capture AND l.connection_id = d.connection_id
+JOIN pulsar_links AS l USING (capture, connection_id)
 JOIN (
   SELECT
     a.capture, a.connection_id, a.topic, a.subscription, a.consumer_id, a.incarnation,
@@ -45,10 +45,7 @@ JOIN (
   FROM acks AS a
   WHERE a.action IN ('redeliver', 'nack')
   GROUP BY a.capture, a.connection_id, a.topic, a.subscription, a.consumer_id, a.incarnation
-) AS r
-  ON r.capture = d.capture AND r.connection_id = d.connection_id AND r.topic = d.topic
-  AND r.subscription = d.subscription AND r.consumer_id = d.consumer_id
-  AND r.incarnation = d.incarnation
+) AS r USING (capture, connection_id, topic, subscription, consumer_id, incarnation)
 WHERE
   d.is_redelivered AND d.redelivery_cause = 'explicit' AND d.message_count > 1
   AND d.ack_set IS NULL AND d.batch_size = d.message_count

@@ -34,13 +34,9 @@ WITH requests AS (
     FROM frames
     WHERE command = 'REDELIVER_UNACKNOWLEDGED_MESSAGES' AND status = 'complete'
   ) AS f
-  JOIN pulsar_consumers AS c
-    ON c.capture = f.capture AND c.connection_id = f.connection_id
-    AND c.consumer_id = f.consumer_id AND c.incarnation = f.incarnation
+  JOIN pulsar_consumers AS c USING (capture, connection_id, consumer_id, incarnation)
   WHERE c.subscription_type IN ('Exclusive', 'Failover')
-  GROUP BY
-    c.capture, c.connection_id, c.consumer_id, c.incarnation, c.topic, c.subscription,
-    c.subscription_type, c.consumer_name, c.client_ip
+  GROUP BY ALL
 ),
 redeliveries AS (
   SELECT
@@ -67,7 +63,5 @@ SELECT
   r.first_frame_no AS frame_first_request, a.frame_no AS frame_first_redelivery,
   r.last_frame_no AS frame_last_request
 FROM requests AS r
-LEFT JOIN redeliveries AS a
-  ON a.capture = r.capture AND a.connection_id = r.connection_id
-  AND a.consumer_id = r.consumer_id AND a.incarnation = r.incarnation
+LEFT JOIN redeliveries AS a USING (capture, connection_id, consumer_id, incarnation)
 WHERE r.requests >= $requests

@@ -94,7 +94,7 @@ WITH refusals AS ( -- ACKs that the broker refused.
     e.capture, e.connection_id, e.request_frame_no, e.response_frame_no, e.error_code,
     e.error_text, floor_div(e.response_last_ns, 1000) AS at_us
   FROM exchanges AS e
-  JOIN pulsar_links AS l ON l.capture = e.capture AND l.connection_id = e.connection_id
+  JOIN pulsar_links AS l USING (capture, connection_id)
   WHERE
     e.kind = 'ack' AND e.outcome = 'error' AND e.error_code IS NOT NULL
     AND e.request_frame_no IS NOT NULL AND e.response_last_ns IS NOT NULL
@@ -105,7 +105,7 @@ redelivered AS (
     d.redelivery_cause, d.redelivery_count, d.previous_connection_id, d.previous_frame_no,
     micros(d.ts) AS at_us
   FROM deliveries AS d
-  JOIN pulsar_links AS l ON l.capture = d.capture AND l.connection_id = d.connection_id
+  JOIN pulsar_links AS l USING (capture, connection_id)
   WHERE
     d.is_redelivered AND d.topic LIKE 'persistent://%' AND d.previous_frame_no IS NOT NULL
     AND d.redelivery_cause <> 'seek'
@@ -129,10 +129,7 @@ earlier_acks AS ( -- ACKs between two deliveries of an id; is_part: none was of 
     a.action = 'ack' AND a.txn_most_bits IS NULL AND a.validation_error IS NULL
     AND a.ack_type = 'Individual'
     AND a.frame_no > g.previous_frame_no AND a.frame_no < g.frame_no
-  GROUP BY
-    g.capture, g.topic, g.subscription, g.ledger_id, g.entry_id, g.frame_no, g.at_us,
-    g.message_count, g.redelivery_cause, g.redelivery_count, g.previous_connection_id,
-    g.previous_frame_no, a.connection_id, a.consumer_id, a.incarnation
+  GROUP BY ALL
 ),
 consumer_ends AS ( -- The close of the acknowledging consumer, or its connection's end.
   SELECT
@@ -158,15 +155,11 @@ wrong_cumulative_acks AS ( -- Cumulative ACKs of a subscription type that allows
     max(micros(a.ts)) AS at_us, max(a.frame_no) AS ack_no,
     max_by(a.ledger_id, a.frame_no) AS ledger_id, max_by(a.entry_id, a.frame_no) AS entry_id
   FROM acks AS a
-  JOIN pulsar_consumers AS c
-    ON c.capture = a.capture AND c.connection_id = a.connection_id
-    AND c.consumer_id = a.consumer_id AND c.incarnation = a.incarnation
+  JOIN pulsar_consumers AS c USING (capture, connection_id, consumer_id, incarnation)
   WHERE
     a.action = 'ack' AND a.ack_type = 'Cumulative'
     AND c.subscription_type IN ('Shared', 'Key_Shared')
-  GROUP BY
-    a.capture, a.connection_id, a.consumer_id, a.incarnation, c.topic, c.subscription,
-    c.subscription_type
+  GROUP BY ALL
 ),
 refused_ids AS (
   SELECT
@@ -197,7 +190,7 @@ vain_acks AS ( -- Ids acknowledged in vain, with connection and consumer of the 
     z.ledger_id, z.entry_id,
     CASE WHEN z.close_us - z.acked_us > $close_s * 1000000 THEN 'not_kept' ELSE '' END AS way,
     z.acked_us, z.close_us, z.at_us, z.previous_frame_no AS given_no, z.ack_no,
-    z.closed_frame_no AS close_no, CAST(NULL AS BIGINT) AS refusal_no, z.frame_no AS again_no,
+    z.closed_frame_no AS close_no, CAST(NULL AS BIGINT) AS refusal_no, z.frame_no AS redelivered_no,
     CAST(NULL AS BIGINT) AS messages, CAST(NULL AS BIGINT) AS acks,
     CAST(NULL AS STRING) AS error_code, CAST(NULL AS STRING) AS error_text,
     CAST(NULL AS BIGINT) AS txn_most_bits, CAST(NULL AS BIGINT) AS txn_least_bits,
@@ -238,9 +231,7 @@ vain_acks AS ( -- Ids acknowledged in vain, with connection and consumer of the 
     min_by(r.txn_least_bits, r.frame_no),
     CASE WHEN r.subscription IS NOT NULL THEN count(e.entry_id) END
   FROM refused_ids AS r
-  LEFT JOIN accepted_ids AS e
-    ON e.capture = r.capture AND e.topic = r.topic AND e.subscription = r.subscription
-    AND e.ledger_id = r.ledger_id AND e.entry_id = r.entry_id
+  LEFT JOIN accepted_ids AS e USING (capture, topic, subscription, ledger_id, entry_id)
   LEFT JOIN redelivered AS g
     ON g.capture = r.capture AND g.topic = r.topic AND g.subscription = r.subscription
     AND g.ledger_id = r.ledger_id AND g.entry_id = r.entry_id
@@ -271,9 +262,7 @@ vain_acks AS ( -- Ids acknowledged in vain, with connection and consumer of the 
     ON g.capture = d.capture AND g.previous_connection_id = d.connection_id
     AND g.previous_frame_no = d.frame_no
   WHERE d.outcome = 'ack_rolled_back'
-  GROUP BY
-    a.capture, a.connection_id, a.consumer_id, a.incarnation, a.topic, a.subscription,
-    a.ledger_id, a.entry_id, a.txn_most_bits, a.txn_least_bits
+  GROUP BY ALL
 ),
 unkept_acks AS (
   SELECT
@@ -336,7 +325,7 @@ refusal_totals AS (
     i.capture, i.way, c.topic, c.subscription, c.subscription_type, c.consumer_name, c.client_ip,
     i.error_code, min(i.acked_us) AS acked_us, max(i.at_us) AS at_us, min(i.at_us) AS first_at_us,
     max(i.close_us) AS close_us, count(*) AS entries, max(i.close_us - i.acked_us) AS before_us,
-    min(i.close_us - i.acked_us) AS least_us, count(i.again_no) AS again,
+    min(i.close_us - i.acked_us) AS least_us, count(i.redelivered_no) AS redeliveries,
     CAST(sum(i.messages) AS BIGINT) AS messages,
     coalesce(max(i.acks), count(DISTINCT i.ack_no)) AS acks, sum(i.elsewhere) AS elsewhere,
     min_by(i.error_text, (i.ack_no, i.ledger_id, i.entry_id)) AS error_text,
@@ -346,8 +335,8 @@ refusal_totals AS (
     min_by(i.given_no, (i.ack_no, i.ledger_id, i.entry_id)) AS given_no, min(i.ack_no) AS ack_no,
     min_by(i.close_no, CASE WHEN i.close_no IS NOT NULL THEN (i.ack_no, i.ledger_id, i.entry_id) END)
       AS close_no,
-    min_by(i.again_no, CASE WHEN i.again_no IS NOT NULL THEN (i.ack_no, i.ledger_id, i.entry_id) END)
-      AS again_no,
+    min_by(i.redelivered_no, (i.ack_no, i.ledger_id, i.entry_id))
+      FILTER (WHERE i.redelivered_no IS NOT NULL) AS redelivered_no,
     min(i.refusal_no) AS refusal_no,
     max(i.refusal_no) AS last_refusal_no
   FROM (
@@ -360,28 +349,21 @@ refusal_totals AS (
       END AS transaction
     FROM vain_acks
   ) AS i
-  JOIN pulsar_consumers AS c
-    ON c.capture = i.capture AND c.connection_id = i.connection_id
-    AND c.consumer_id = i.consumer_id AND c.incarnation = i.incarnation
-  GROUP BY
-    i.capture, i.way, c.topic, c.subscription, c.subscription_type, c.consumer_name, c.client_ip,
-    i.error_code
+  JOIN pulsar_consumers AS c USING (capture, connection_id, consumer_id, incarnation)
+  GROUP BY ALL
 ),
 accepted_acks AS ( -- ACKs with a request id that were accepted after the last refusal.
   SELECT
     s.capture, s.topic, s.subscription, s.consumer_name, s.client_ip, s.error_code,
     count(*) AS acks
   FROM refusal_totals AS s
-  JOIN pulsar_consumers AS c
-    ON c.capture = s.capture AND c.topic = s.topic AND c.subscription = s.subscription
-    AND c.consumer_name = s.consumer_name AND c.client_ip = s.client_ip
+  JOIN pulsar_consumers AS c USING (capture, topic, subscription, consumer_name, client_ip)
   JOIN exchanges AS e
     ON e.capture = c.capture AND e.connection_id = c.connection_id
     AND e.consumer_id = c.consumer_id AND e.incarnation = c.incarnation
     AND e.kind = 'ack' AND e.outcome = 'ok' AND e.response_last_ns > s.at_us * 1000
   WHERE s.way = 'refused'
-  GROUP BY
-    s.capture, s.topic, s.subscription, s.consumer_name, s.client_ip, s.error_code
+  GROUP BY ALL
 )
 SELECT
   s.capture, s.acked_us * 1000 AS first_ns, s.at_us * 1000 AS last_ns,
@@ -399,7 +381,7 @@ SELECT
     WHEN h.due_us > s.close_us THEN ', since it was not due yet'
     WHEN h.hole IS NOT NULL THEN ''
   END AS measured_hole_delay,
-  s.messages AS measured_messages, s.acks AS measured_acks, s.again AS measured_again,
+  s.messages AS measured_messages, s.acks AS measured_acks, s.redeliveries AS measured_again,
   s.subscription_type AS measured_subscription_type, s.error_code AS measured_error_code,
   nullif(s.error_text, '') AS measured_error_text, s.first_id AS measured_first_id,
   s.transaction AS measured_transaction, s.transactions AS measured_transactions,
@@ -409,7 +391,7 @@ SELECT
   s.refusal_no AS frame_first_refusal,
   CASE WHEN s.way <> 'rolled_back' THEN s.close_no END AS frame_close,
   CASE WHEN s.way = 'rolled_back' THEN s.close_no END AS frame_abort,
-  s.again_no AS frame_delivered_again, s.last_refusal_no AS frame_last_refusal
+  s.redelivered_no AS frame_delivered_again, s.last_refusal_no AS frame_last_refusal
 FROM refusal_totals AS s
 LEFT JOIN unacked_gaps AS h
   ON h.capture = s.capture AND h.topic = s.topic AND h.subscription = s.subscription

@@ -91,8 +91,8 @@ WITH wrong_frames AS ( -- They are very few.
     m.verdict, m.crc32c_stored, m.crc32c_computed, m.evidence_frame_no, m.ledger_id, m.entry_id,
     m.sequence_id, p.name AS producer_name
   FROM mismatches AS m
-  ANTI JOIN other_legs AS t ON t.capture = m.capture AND t.connection_id = m.connection_id
-  JOIN connections AS l ON l.capture = m.capture AND l.connection_id = m.connection_id
+  ANTI JOIN other_legs AS t USING (capture, connection_id)
+  JOIN connections AS l USING (capture, connection_id)
   LEFT JOIN producers AS p
     ON p.capture = m.capture AND p.connection_id = m.connection_id
     AND p.producer_id = m.producer_id AND p.incarnation = m.incarnation AND m.is_send
@@ -121,17 +121,12 @@ sends AS (
 resends AS (
   SELECT
     b.capture, b.frame_no,
-    max(
-      CASE
-        WHEN e.crc32c_computed = b.crc32c_computed AND e.checksum = 'mismatch'
-          THEN e.request_frame_no
-      END
+    max(e.request_frame_no) FILTER (
+      WHERE e.crc32c_computed = b.crc32c_computed AND e.checksum = 'mismatch'
     ) AS same_frame,
     max(CASE WHEN e.checksum = 'ok' THEN e.request_frame_no END) AS good_frame
   FROM wrong_frames AS b
-  JOIN sends AS e
-    ON e.capture = b.capture AND e.topic = b.topic AND e.producer_name = b.producer_name
-    AND e.sequence_id = b.sequence_id AND e.crc32c_stored = b.crc32c_stored
+  JOIN sends AS e USING (capture, topic, producer_name, sequence_id, crc32c_stored)
   WHERE b.is_send AND e.request_frame_no <> b.frame_no
   GROUP BY b.capture, b.frame_no
 ),
@@ -140,9 +135,7 @@ sources AS ( -- The SEND that stored the entry of a wrong MESSAGE, in any captur
     b.capture, b.frame_no,
     min(CASE WHEN e.capture = b.capture THEN e.request_frame_no END) AS send_frame
   FROM wrong_frames AS b
-  JOIN sends AS e
-    ON e.topic = b.topic AND e.ledger_id = b.ledger_id AND e.entry_id = b.entry_id
-    AND e.crc32c_stored = b.crc32c_stored
+  JOIN sends AS e USING (topic, ledger_id, entry_id, crc32c_stored)
   WHERE NOT b.is_send AND e.outcome = 'ok' AND e.checksum = 'ok'
   GROUP BY b.capture, b.frame_no
 ),
@@ -156,9 +149,7 @@ entry_deliveries AS (
     SELECT capture, connection_id, frame_no, topic, ledger_id, entry_id, crc32c_stored, checksum
     FROM deliveries
     WHERE crc32c_stored IN (SELECT crc32c_stored FROM wrong_frames)
-  ) AS d
-    ON d.topic = b.topic AND d.ledger_id = b.ledger_id AND d.entry_id = b.entry_id
-    AND d.crc32c_stored = b.crc32c_stored
+  ) AS d USING (topic, ledger_id, entry_id, crc32c_stored)
   ANTI JOIN twins AS t ON t.capture = d.capture AND t.connection_id = d.connection_id
   WHERE NOT b.is_send AND d.checksum IN ('ok', 'mismatch')
   GROUP BY b.capture, b.frame_no
@@ -186,7 +177,7 @@ refused_sends AS ( -- Sends that the broker refused; those with a correct checks
     e.capture, e.connection_id, e.client_ip, e.topic, e.request_frame_no, e.response_frame_no,
     e.response_last_ns
   FROM exchanges AS e
-  JOIN pulsar_links AS l ON l.capture = e.capture AND l.connection_id = e.connection_id
+  JOIN pulsar_links AS l USING (capture, connection_id)
   WHERE
     e.kind = 'publish' AND e.outcome = 'error' AND e.error_code = 'ChecksumError'
     AND e.request_frame_no IS NOT NULL
@@ -206,18 +197,16 @@ SELECT
   max(m.frame_no) AS frame_last_mismatch
 FROM frames_with_copies AS m
 GROUP BY m.capture, m.variant, m.topic, m.command, m.client_ip, m.verdict
-UNION ALL
+UNION ALL BY NAME
 SELECT
   e.capture, min(f.last_ts_ns) AS first_ns, max(e.response_last_ns) AS last_ns,
   'after_tap' AS variant, e.topic AS subject_topic, 'SEND' AS subject_command,
   e.client_ip AS subject_client_ip, count(*) AS measured_frames,
   min_by(f.crc32c_stored, f.frame_no) AS measured_crc32c_stored,
   min_by(f.crc32c_computed, f.frame_no) AS measured_crc32c_computed,
-  CAST(NULL AS BIGINT) AS measured_copies, CAST(NULL AS BIGINT) AS measured_good_copies,
   FALSE AS ruled_out_capture, TRUE AS ruled_out_tap,
   min(f.frame_no) AS frame_first_mismatch,
   min_by(e.response_frame_no, CASE WHEN e.response_frame_no IS NOT NULL THEN f.frame_no END) AS frame_complaint,
-  CAST(NULL AS BIGINT) AS frame_other_send, CAST(NULL AS BIGINT) AS frame_good_delivery,
   max(f.frame_no) AS frame_last_mismatch
 FROM refused_sends AS e
 JOIN (

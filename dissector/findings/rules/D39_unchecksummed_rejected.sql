@@ -35,13 +35,12 @@ SELECT
   min(d.frame_no) AS frame_first_message, min(d.ack_frame_no) AS frame_first_discard,
   max(d.frame_no) AS frame_last_message, max(d.ack_frame_no) AS frame_last_discard
 FROM deliveries AS d
-JOIN frames AS f
-  ON f.capture = d.capture AND f.connection_id = d.connection_id AND f.frame_no = d.frame_no
+JOIN frames AS f USING (capture, connection_id, frame_no)
 JOIN frames AS a
   ON a.capture = d.capture AND a.connection_id = d.connection_id AND a.frame_no = d.ack_frame_no
   AND a.validation_error = 'ChecksumMismatch'
-JOIN connections AS c ON c.capture = d.capture AND c.connection_id = d.connection_id
-ANTI JOIN other_legs AS t ON t.capture = d.capture AND t.connection_id = d.connection_id
+JOIN connections AS c USING (capture, connection_id)
+ANTI JOIN other_legs AS t USING (capture, connection_id)
 WHERE d.checksum = 'absent' AND d.outcome = 'discarded' AND f.status = 'complete'
 GROUP BY d.capture, d.topic, d.subscription, d.consumer_name, c.client_ip
 HAVING count(*) >= $messages

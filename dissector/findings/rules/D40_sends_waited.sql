@@ -95,11 +95,8 @@ incident_sums AS (
     max(i.response_last_ns) AS last_ns, count(*) AS sends, max(i.waited_ns) AS waited_ns,
     median(i.application_ns) AS half_ns, median(i.answer_ns) AS answer_ns,
     count(CASE WHEN i.is_before_open THEN 1 END) AS before_open,
-    max(
-      CASE
-        WHEN i.is_before_open AND i.before_ns < i.answered_ns
-          THEN try_subtract(i.answered_ns, i.before_ns)
-      END
+    max(try_subtract(i.answered_ns, i.before_ns)) FILTER (
+      WHERE i.is_before_open AND i.before_ns < i.answered_ns
     ) AS down_ns,
     max_by(i.ready_frame_no, CASE WHEN i.is_before_open THEN i.answered_ns END) AS ready_no,
     max_by(i.request_frame_no, (i.waited_ns, 0 - i.request_frame_no)) AS longest_no,
@@ -147,7 +144,7 @@ SELECT
   s.first_no AS frame_first_send, s.longest_no AS frame_waited_longest,
   s.answer_no AS frame_its_receipt, s.ready_no AS frame_producer_open
 FROM incident_sums AS s
-JOIN units AS u ON u.capture = s.capture
+JOIN units AS u USING (capture)
 LEFT JOIN client_clocks AS k ON k.unit = u.unit AND k.client_ip = s.client_ip
 LEFT JOIN client_attempts AS t
   ON t.capture = s.capture AND t.client_ip = s.client_ip AND t.topic = s.topic

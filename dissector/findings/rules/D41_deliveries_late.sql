@@ -77,9 +77,7 @@ WITH slow_deliveries AS ( -- First deliveries to consumers on connections withou
     c.subscription_type, c.consumer_name, c.client_ip, d.frame_no, d.ledger_id, d.entry_id,
     d.crc32c_stored, micros(d.ts) AS at_us
   FROM deliveries AS d
-  JOIN pulsar_consumers AS c
-    ON c.capture = d.capture AND c.connection_id = d.connection_id
-    AND c.consumer_id = d.consumer_id AND c.incarnation = d.incarnation
+  JOIN pulsar_consumers AS c USING (capture, connection_id, consumer_id, incarnation)
   WHERE
     d.publish_to_delivery_ns >= $late_s * 1000000000
     AND NOT coalesce(d.is_redelivered, FALSE) AND NOT coalesce(d.deliver_at_ms > 0, FALSE)
@@ -113,7 +111,7 @@ ordered_marks AS ( -- Times without permits, or not known to have some, and late
   UNION ALL
   SELECT c.capture, c.connection_id, c.consumer_id, c.incarnation, p.at_us, p.until_us, NULL
   FROM permit_changes AS p
-  JOIN permit_consumers AS c ON c.consumer_no = p.consumer_no
+  JOIN permit_consumers AS c USING (consumer_no)
   WHERE
     p.kind <> 2 AND p.available_after IS NULL
     AND (c.capture, c.connection_id) IN (SELECT capture, connection_id FROM timed_deliveries)
@@ -187,9 +185,7 @@ largest_bursts AS (
     b.capture, b.connection_id, b.consumer_id, b.incarnation, max(b.entries) AS per_burst,
     count(a.burst) AS behind_acks
   FROM bursts AS b
-  LEFT JOIN burst_acks AS a
-    ON a.capture = b.capture AND a.connection_id = b.connection_id
-    AND a.consumer_id = b.consumer_id AND a.incarnation = b.incarnation AND a.burst = b.burst
+  LEFT JOIN burst_acks AS a USING (capture, connection_id, consumer_id, incarnation, burst)
   GROUP BY b.capture, b.connection_id, b.consumer_id, b.incarnation
 ),
 burst_sums AS (
@@ -203,9 +199,7 @@ burst_sums AS (
     max_by(n.frame_no, (n.took_us, 0 - n.frame_no)) AS slowest_no,
     max_by(n.send_no, (n.took_us, 0 - n.frame_no)) AS send_no
   FROM numbered_deliveries AS n
-  GROUP BY
-    n.capture, n.connection_id, n.consumer_id, n.incarnation, n.topic, n.subscription,
-    n.subscription_type, n.consumer_name, n.client_ip
+  GROUP BY ALL
   HAVING count(*) >= $entries
 ),
 transaction_sends AS (
@@ -241,12 +235,8 @@ SELECT
   s.send_no AS frame_send_of_the_slowest, s.slowest_no AS frame_its_delivery,
   s.first_no AS frame_first_late
 FROM burst_sums AS s
-JOIN largest_bursts AS m
-  ON m.capture = s.capture AND m.connection_id = s.connection_id AND m.consumer_id = s.consumer_id
-  AND m.incarnation = s.incarnation
-JOIN delivery_totals AS a
-  ON a.capture = s.capture AND a.connection_id = s.connection_id AND a.consumer_id = s.consumer_id
-  AND a.incarnation = s.incarnation
-LEFT JOIN transaction_sends AS t ON t.capture = s.capture AND t.topic = s.topic
+JOIN largest_bursts AS m USING (capture, connection_id, consumer_id, incarnation)
+JOIN delivery_totals AS a USING (capture, connection_id, consumer_id, incarnation)
+LEFT JOIN transaction_sends AS t USING (capture, topic)
 -- If each burst follows an acknowledgement, a limit delayed them: see D06 and D07.
 WHERE m.behind_acks < s.bursts

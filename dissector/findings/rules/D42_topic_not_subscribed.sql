@@ -42,7 +42,7 @@ WITH topic_requests AS ( -- A client's last request for the topics of a namespac
     max_by(e.request_frame_no, e.response_last_ns) AS asked_no,
     max_by(e.response_frame_no, e.response_last_ns) AS list_no
   FROM exchanges AS e
-  JOIN pulsar_links AS l ON l.capture = e.capture AND l.connection_id = e.connection_id
+  JOIN pulsar_links AS l USING (capture, connection_id)
   WHERE e.request_command = 'GET_TOPICS_OF_NAMESPACE' AND e.outcome = 'ok'
   GROUP BY e.capture, l.client_ip, e.connection_id
 ),
@@ -57,16 +57,16 @@ listed_topics AS (
   ANTI JOIN (
     SELECT f.capture, l.client_ip
     FROM frames AS f
-    JOIN pulsar_links AS l ON l.capture = f.capture AND l.connection_id = f.connection_id
+    JOIN pulsar_links AS l USING (capture, connection_id)
     WHERE f.command IN ('WATCH_TOPIC_UPDATE', 'WATCH_TOPIC_LIST')
   ) AS w ON w.capture = a.capture AND w.client_ip = a.client_ip
 ),
 watched_topics AS ( -- Topic lists that brokers sent to watching clients; names: before the deleted ones.
   SELECT
-    f.capture, l.client_ip, f.connection_id, f.frame_no, f.last_ts_ns AS told_ns,
+    f.capture, l.client_ip, f.connection_id, f.frame_no, f.last_ts_ns AS listed_ns,
     split_part(CAST(f.detail AS STRING), '"deleted_topics"', 1) AS names
   FROM frames AS f
-  JOIN pulsar_links AS l ON l.capture = f.capture AND l.connection_id = f.connection_id
+  JOIN pulsar_links AS l USING (capture, connection_id)
   WHERE
     f.command IN ('WATCH_TOPIC_LIST_SUCCESS', 'WATCH_TOPIC_UPDATE') AND f.detail IS NOT NULL
   ORDER BY f.capture, f.frame_no
@@ -79,7 +79,7 @@ unconsumed_topics AS ( -- Topics with later stored entries and without any consu
   FROM exchanges AS e
   ANTI JOIN (
     SELECT DISTINCT capture, topic FROM consumers WHERE topic IS NOT NULL
-  ) AS c ON c.capture = e.capture AND c.topic = e.topic
+  ) AS c USING (capture, topic)
   WHERE
     e.kind = 'publish' AND e.outcome = 'ok' AND e.topic LIKE 'persistent://%'
     AND (
@@ -109,21 +109,20 @@ SELECT
   (u.end_us * 1000 - l.answered_ns) / 1e9 AS measured_silent_s,
   l.asked_no AS frame_question, l.list_no AS frame_list, s.send_no AS frame_first_send
 FROM listed_topics AS l
-JOIN subscribed_topics AS b
-  ON b.capture = l.capture AND b.client_ip = l.client_ip AND b.list_no = l.list_no
-JOIN unconsumed_topics AS s ON s.capture = l.capture
-JOIN unit_ends AS u ON u.capture = l.capture
+JOIN subscribed_topics AS b USING (capture, client_ip, list_no)
+JOIN unconsumed_topics AS s USING (capture)
+JOIN unit_ends AS u USING (capture)
 WHERE
   l.place = 1 AND b.topics > 1 AND s.first_ns > l.answered_ns
   AND NOT contains(l.answer, concat('"', s.topic, '"'))
-UNION ALL
+UNION ALL BY NAME
 SELECT
   s.capture, min(s.first_ns) AS first_ns, max(s.last_ns) AS last_ns, 'watched' AS variant,
-  s.topic AS subject_topic, CAST(NULL AS STRING) AS subject_subscription,
+  s.topic AS subject_topic,
   t.client_ip AS subject_client_ip, max(s.entries) AS measured_entries,
   coalesce(max(o.topics), 0) AS measured_subscribed,
   max(regexp_extract(CAST(q.detail AS STRING), '"namespace":"([^"]*)"', 1)) AS measured_namespace,
-  (max(u.end_us) * 1000 - min(t.told_ns)) / 1e9 AS measured_silent_s,
+  (max(u.end_us) * 1000 - min(t.listed_ns)) / 1e9 AS measured_silent_s,
   min(q.frame_no) AS frame_question, min(t.frame_no) AS frame_list,
   min(s.send_no) AS frame_first_send
 FROM watched_topics AS t
@@ -139,4 +138,4 @@ LEFT JOIN (
   GROUP BY capture, client_ip
 ) AS o ON o.capture = t.capture AND o.client_ip = t.client_ip
 GROUP BY s.capture, s.topic, t.client_ip
-HAVING max(u.end_us) * 1000 - min(t.told_ns) >= $told_s * 1000000000
+HAVING max(u.end_us) * 1000 - min(t.listed_ns) >= $told_s * 1000000000

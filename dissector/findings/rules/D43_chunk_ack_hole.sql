@@ -23,9 +23,8 @@ WITH unacked_chunks AS (
     p.capture, p.connection_id, p.consumer_id, p.incarnation, p.topic, p.subscription,
     p.consumer_name, p.frame_no, p.at_us, f.chunk_uuid
   FROM passed AS p
-  JOIN pulsar_links AS l ON l.capture = p.capture AND l.connection_id = p.connection_id
-  JOIN frames AS f
-    ON f.capture = p.capture AND f.connection_id = p.connection_id AND f.frame_no = p.frame_no
+  JOIN pulsar_links AS l USING (capture, connection_id)
+  JOIN frames AS f USING (capture, connection_id, frame_no)
   WHERE p.outcome <> 'discarded' AND f.chunk_uuid IS NOT NULL
 ),
 delivered_chunks AS ( -- All delivered chunks of these messages.
@@ -42,8 +41,7 @@ delivered_chunks AS ( -- All delivered chunks of these messages.
     AND (f.capture, f.connection_id, f.chunk_uuid) IN (
       SELECT capture, connection_id, chunk_uuid FROM unacked_chunks
     )
-  GROUP BY
-    f.capture, f.connection_id, f.consumer_id, f.incarnation, f.chunk_uuid, f.chunk_id
+  GROUP BY ALL
 ),
 broken_messages AS (
   SELECT
@@ -62,9 +60,7 @@ open_messages AS (
     o.consumer_name, o.chunk_uuid, count(*) AS entries, min(o.at_us) AS first_us,
     max(o.at_us) AS last_us, min(o.frame_no) AS first_no, max(o.frame_no) AS last_no
   FROM unacked_chunks AS o
-  GROUP BY
-    o.capture, o.connection_id, o.consumer_id, o.incarnation, o.topic, o.subscription,
-    o.consumer_name, o.chunk_uuid
+  GROUP BY ALL
 )
 SELECT
   h.capture, min(h.first_us) * 1000 AS first_ns, max(h.last_us) * 1000 AS last_ns,
@@ -79,8 +75,5 @@ SELECT
   min_by(b.ids, CASE WHEN b.ids IS NOT NULL THEN h.first_no END) AS measured_ids,
   min(h.first_no) AS frame_first_chunk, max(h.last_no) AS frame_last_chunk
 FROM open_messages AS h
-JOIN broken_messages AS b
-  ON b.capture = h.capture AND b.connection_id = h.connection_id
-  AND b.consumer_id = h.consumer_id AND b.incarnation = h.incarnation
-  AND b.chunk_uuid = h.chunk_uuid
+JOIN broken_messages AS b USING (capture, connection_id, consumer_id, incarnation, chunk_uuid)
 GROUP BY h.capture, h.topic, h.subscription, h.consumer_name

@@ -53,7 +53,7 @@ WITH seeks AS (
     micros(f.ts) AS at_us, f.ledger_id, f.entry_id,
     TRY_CAST(regexp_extract(f.detail, '"message_publish_time":([0-9]+)', 1) AS BIGINT) AS sought_ms
   FROM exchanges AS e
-  JOIN pulsar_links AS l ON l.capture = e.capture AND l.connection_id = e.connection_id
+  JOIN pulsar_links AS l USING (capture, connection_id)
   JOIN frames AS f
     ON f.capture = e.capture AND f.connection_id = e.connection_id
     AND f.frame_no = e.request_frame_no

@@ -38,8 +38,8 @@ WITH range_owners AS (
     CASE WHEN c.refused_code IS NULL THEN c.ready_frame_no END AS ready_no,
     CASE WHEN l.connection_id IS NOT NULL AND items(c.sticky_ranges) > 0 THEN 1 ELSE 0 END AS is_known
   FROM consumers AS c
-  LEFT JOIN pulsar_links AS l ON l.capture = c.capture AND l.connection_id = c.connection_id
-  ANTI JOIN other_legs AS t ON t.capture = c.capture AND t.connection_id = c.connection_id
+  LEFT JOIN pulsar_links AS l USING (capture, connection_id)
+  ANTI JOIN other_legs AS t USING (capture, connection_id)
   WHERE
     (c.capture, c.topic, c.subscription) IN (
       SELECT capture, topic, subscription FROM consumers WHERE key_shared_mode = 'STICKY'
@@ -111,9 +111,7 @@ key_sums AS (
     min(w.send_no) AS send_no, min(w.receipt_no) AS receipt_no, max(w.send_no) AS last_no,
     min_by(coalesce(h.later_no, w.earlier_no), w.send_no) AS asked_no
   FROM undelivered_keys AS w
-  LEFT JOIN available_owners AS h
-    ON h.capture = w.capture AND h.topic = w.topic AND h.subscription = w.subscription
-    AND h.send_no = w.send_no
+  LEFT JOIN available_owners AS h USING (capture, topic, subscription, send_no)
   WHERE coalesce(h.is_held, 0) = 0
   GROUP BY w.capture, w.topic, w.subscription, h.later_no IS NOT NULL
 )

@@ -9,7 +9,7 @@ WITH least AS (
 )
 SELECT d.client_ip, min(d.distance_ns) AS distance_ns, sum(d.sends) AS sends, 0 AS is_set_back
 FROM publish_distances AS d
-JOIN least AS l ON l.client_ip = d.client_ip
+JOIN least AS l USING (client_ip)
 GROUP BY
   d.client_ip,
   CASE

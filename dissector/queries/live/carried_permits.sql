@@ -14,30 +14,30 @@ stall_ends AS (
   SELECT
     c.consumer_no, min(c.place) AS ended, min_by(c.kind = 1 AND c.is_open, c.place) AS is_granted
   FROM permit_changes AS c
-  JOIN latest AS l ON l.consumer_no = c.consumer_no
+  JOIN latest AS l USING (consumer_no)
   WHERE c.place > l.begun AND NOT c.is_exhausted
   GROUP BY c.consumer_no
 ),
 stall_grants AS (
   SELECT c.consumer_no, max(c.place) AS opened
   FROM permit_changes AS c
-  JOIN latest AS l ON l.consumer_no = c.consumer_no
+  JOIN latest AS l USING (consumer_no)
   WHERE c.place < l.begun AND (c.kind = 2 OR (c.kind = 1 AND c.delta > 0))
   GROUP BY c.consumer_no
 ),
 decided_stalls AS (
   SELECT DISTINCT c.consumer_no
   FROM permit_changes AS c
-  JOIN stall_ends AS e ON e.consumer_no = c.consumer_no
+  JOIN stall_ends AS e USING (consumer_no)
   WHERE NOT e.is_granted OR (c.place > e.ended AND c.kind <> 1)
 ),
 carried_places AS (
   SELECT
     l.consumer_no, l.marked, l.begun, o.opened, e.ended, j.consumer_no IS NULL AS is_undecided
   FROM latest AS l
-  LEFT JOIN stall_ends AS e ON e.consumer_no = l.consumer_no
-  LEFT JOIN stall_grants AS o ON o.consumer_no = l.consumer_no
-  LEFT JOIN decided_stalls AS j ON j.consumer_no = l.consumer_no
+  LEFT JOIN stall_ends AS e USING (consumer_no)
+  LEFT JOIN stall_grants AS o USING (consumer_no)
+  LEFT JOIN decided_stalls AS j USING (consumer_no)
 )
 SELECT
   n.capture, n.connection_id, n.consumer_id, n.incarnation, n.topic, n.subscription,
@@ -47,8 +47,8 @@ SELECT
   coalesce(w.is_undecided AND c.place = w.begun, FALSE) AS begins,
   coalesce(w.is_undecided AND c.place = w.ended, FALSE) AS is_pending
 FROM permit_changes AS c
-JOIN carried_places AS w ON w.consumer_no = c.consumer_no
-JOIN permit_consumers AS n ON n.consumer_no = c.consumer_no
+JOIN carried_places AS w USING (consumer_no)
+JOIN permit_consumers AS n USING (consumer_no)
 WHERE
   c.is_last OR c.place = w.marked
   OR (w.is_undecided AND (c.place = w.opened OR c.place = w.begun OR c.place = w.ended))

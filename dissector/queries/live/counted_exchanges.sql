@@ -17,7 +17,5 @@ SELECT
   min(e.latency_ns) AS latency_ns_min,
   max(e.latency_ns) AS latency_ns_max
 FROM single_exchanges AS e
-LEFT JOIN late_producers AS n
-  ON n.capture = e.capture AND n.connection_id = e.connection_id
-  AND n.producer_id = e.producer_id AND n.incarnation = e.incarnation
+LEFT JOIN late_producers AS n USING (capture, connection_id, producer_id, incarnation)
 GROUP BY ALL

@@ -19,7 +19,7 @@ counted_groups AS (
     t.connection_id IS NULL AND a.is_repeated AS is_repeated,
     t.connection_id IS NULL AND (a.is_repeated OR a.checksum IS NOT NULL) AS is_named
   FROM frame_groups AS a
-  LEFT JOIN twins AS t ON t.capture = a.capture AND t.connection_id = a.connection_id
+  LEFT JOIN twins AS t USING (capture, connection_id)
 )
 SELECT
   o.capture, o.direction, o.command, o.status, o.checksum, o.is_repeated,
@@ -28,10 +28,6 @@ SELECT
   sum(o.frames) AS frames,
   sum(o.frame_bytes) AS frame_bytes
 FROM counted_groups AS o
-LEFT JOIN late_producers AS p
-  ON p.capture = o.capture AND p.connection_id = o.connection_id
-  AND p.producer_id = o.producer_id AND p.incarnation = o.incarnation
-LEFT JOIN late_consumers AS c
-  ON c.capture = o.capture AND c.connection_id = o.connection_id
-  AND c.consumer_id = o.consumer_id AND c.incarnation = o.incarnation
+LEFT JOIN late_producers AS p USING (capture, connection_id, producer_id, incarnation)
+LEFT JOIN late_consumers AS c USING (capture, connection_id, consumer_id, incarnation)
 GROUP BY ALL

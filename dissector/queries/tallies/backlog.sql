@@ -35,12 +35,12 @@ changes AS (
     e.capture_no, e.stored_ns AS happened_ns, t.subscriptions AS stored, 0 AS delivered,
     0 AS acknowledged
   FROM stored_entries AS e
-  JOIN subscription_counts AS t ON t.topic_no = e.topic_no
+  JOIN subscription_counts AS t USING (topic_no)
   WHERE t.others = 0 AND t.subscriptions > 0
   UNION ALL
   SELECT w.capture_no, w.stored_ns, t.subscriptions + w.more, 0, 0
   FROM weighted_entries AS w
-  JOIN subscription_counts AS t ON t.topic_no = w.topic_no
+  JOIN subscription_counts AS t USING (topic_no)
   WHERE w.is_entry = 1 AND t.subscriptions + w.more > 0
   UNION ALL
   SELECT capture_no, greatest(try_multiply(delivered_us, 1000), stored_ns), 0, 1, 0
@@ -62,11 +62,11 @@ step_counts AS (
   JOIN (
     SELECT k.capture_no, s.step_ns
     FROM numbered_captures AS k
-    JOIN steps AS s ON s.capture = k.capture
-  ) AS n ON n.capture_no = c.capture_no
+    JOIN steps AS s USING (capture)
+  ) AS n USING (capture_no)
   WHERE is_not_behind(floor_div(c.happened_ns, 1000))
   GROUP BY ALL
 )
 SELECT n.capture, c.at_ns, c.stored, c.delivered, c.acknowledged
 FROM step_counts AS c
-JOIN numbered_captures AS n ON n.capture_no = c.capture_no
+JOIN numbered_captures AS n USING (capture_no)

@@ -25,13 +25,9 @@ named_frames AS (
     coalesce(n.topic, p.late_topic, c.late_topic) AS topic,
     n.checksum, n.checksum_note, n.verdict, n.frames
   FROM checked_frames AS n
-  ANTI JOIN twins AS t ON t.capture = n.capture AND t.connection_id = n.connection_id
-  LEFT JOIN late_producers AS p
-    ON p.capture = n.capture AND p.connection_id = n.connection_id
-    AND p.producer_id = n.producer_id AND p.incarnation = n.incarnation
-  LEFT JOIN late_consumers AS c
-    ON c.capture = n.capture AND c.connection_id = n.connection_id
-    AND c.consumer_id = n.consumer_id AND c.incarnation = n.incarnation
+  ANTI JOIN twins AS t USING (capture, connection_id)
+  LEFT JOIN late_producers AS p USING (capture, connection_id, producer_id, incarnation)
+  LEFT JOIN late_consumers AS c USING (capture, connection_id, consumer_id, incarnation)
 ),
 connection_counts AS (
   SELECT
@@ -52,7 +48,7 @@ SELECT
   coalesce(m.head_connection_id, b.connection_id), l.client_ip, l.client_port, l.broker_ip,
   l.broker_port, b.checksum, b.checksum_note, b.verdict, b.frames
 FROM connection_counts AS b
-LEFT JOIN moved AS m ON m.capture = b.capture AND m.connection_id = b.connection_id
+LEFT JOIN moved AS m USING (capture, connection_id)
 LEFT JOIN legs AS l
   ON l.capture = coalesce(m.head_capture, b.capture)
   AND l.connection_id = coalesce(m.head_connection_id, b.connection_id)

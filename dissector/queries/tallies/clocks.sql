@@ -6,4 +6,4 @@
 SELECT
   f.capture, k.client_ip, k.sends, k.ahead_ns AS ahead_ns_min, k.ahead_ns AS ahead_ns_max
 FROM client_clocks AS k
-JOIN (SELECT unit, min(capture) AS capture FROM units GROUP BY unit) AS f ON f.unit = k.unit
+JOIN (SELECT unit, min(capture) AS capture FROM units GROUP BY unit) AS f USING (unit)

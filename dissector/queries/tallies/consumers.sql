@@ -41,8 +41,8 @@ SELECT
   s.unconfirmed_us_max, s.open_stall, s.open_stall_us, s.open_stall_us_max, s.quiet,
   s.quiet_us, s.quiet_us_max
 FROM permit_sums AS f
-JOIN permit_consumers AS n ON n.consumer_no = f.consumer_no
-LEFT JOIN spans AS s ON s.consumer_no = f.consumer_no
+JOIN permit_consumers AS n USING (consumer_no)
+LEFT JOIN spans AS s USING (consumer_no)
 LEFT JOIN consumer_latest AS g
   ON g.capture = n.capture AND g.connection_id = n.connection_id
   AND g.consumer_id = n.consumer_id AND g.incarnation = n.incarnation

@@ -13,7 +13,5 @@ SELECT
   count(r.previous_frame_no) AS seen_before,
   max(r.redelivery_count) AS redelivery_count_max
 FROM received AS r
-LEFT JOIN older_consumers AS o
-  ON o.capture = r.capture AND o.connection_id = r.connection_id
-  AND o.consumer_id = r.consumer_id AND o.incarnation = r.incarnation
+LEFT JOIN older_consumers AS o USING (capture, connection_id, consumer_id, incarnation)
 GROUP BY ALL

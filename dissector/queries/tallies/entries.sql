@@ -19,8 +19,8 @@ blocks AS (
     bit_or(CAST(s.is_confirmed AS BIGINT) << CAST(s.entry_id & 31 AS INT)) AS confirmed,
     bit_or(CAST(s.is_delivered AS BIGINT) << CAST(s.entry_id & 31 AS INT)) AS delivered
   FROM entry_copies AS s
-  ANTI JOIN twins AS t ON t.capture = s.capture AND t.connection_id = s.connection_id
-  JOIN numbered_captures AS n ON n.capture = s.capture
+  ANTI JOIN twins AS t USING (capture, connection_id)
+  JOIN numbered_captures AS n USING (capture)
   WHERE
     s.entry_id IS NOT NULL
     AND coalesce(s.topic, '') NOT LIKE 'non-persistent://%'
@@ -49,4 +49,4 @@ capture_counts AS (
 )
 SELECT n.capture, s.confirmed, s.delivered, s.either
 FROM capture_counts AS s
-JOIN numbered_captures AS n ON n.capture_no = s.capture_no
+JOIN numbered_captures AS n USING (capture_no)

@@ -6,4 +6,4 @@ SELECT
   c.closed_first_by, c.first_ts_ns, c.last_ts_ns, c.frames_to_broker, c.frames_to_client,
   coalesce(c.frames_to_broker, 0) + coalesce(c.frames_to_client, 0) AS frames
 FROM connections AS c
-ANTI JOIN twins AS t ON t.capture = c.capture AND t.connection_id = c.connection_id
+ANTI JOIN twins AS t USING (capture, connection_id)

@@ -36,7 +36,7 @@ leaf_messages AS (
 shared_messages AS (
   SELECT n.leaf_no, n.producer_no, n.client_no, n.broker_no, m.message_id, m.largest, m.firsts
   FROM leaf_messages AS m
-  JOIN senders AS n ON n.leaf_no = m.leaf_no
+  JOIN senders AS n USING (leaf_no)
   WHERE m.is_shared
 ),
 distinct_messages AS (
@@ -82,5 +82,5 @@ SELECT
   CASE WHEN s.grouping = 'broker' THEN n.broker_ip END AS broker_ip,
   sum(s.messages) AS messages
 FROM message_counts AS s
-JOIN senders AS n ON n.leaf_no = s.leaf_no
+JOIN senders AS n USING (leaf_no)
 GROUP BY ALL

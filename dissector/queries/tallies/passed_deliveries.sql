@@ -1,17 +1,12 @@
 -- passed_deliveries: a delivery that was never acked although a later one to its consumer was
 -- first: 1000 by at_us, capture, frame_no, connection_id
 WITH first_passed AS (
-  SELECT r.*
-  FROM (
-    SELECT
-      q.*,
-      row_number() OVER (
-        PARTITION BY q.capture
-        ORDER BY q.at_us ASC NULLS LAST, q.frame_no ASC NULLS LAST, q.connection_id ASC
-      ) AS place
-    FROM passed AS q
-  ) AS r
-  WHERE r.place <= 1000
+  SELECT *
+  FROM passed
+  QUALIFY row_number() OVER (
+    PARTITION BY capture
+    ORDER BY at_us ASC NULLS LAST, frame_no ASC NULLS LAST, connection_id ASC
+  ) <= 1000
 )
 SELECT
   p.capture, p.connection_id, p.consumer_id, p.incarnation, p.topic, p.subscription,
@@ -20,8 +15,7 @@ SELECT
   -- A client assembles a message only if each chunk came exactly once.
   c.chunks < c.chunk_count OR c.entries > c.chunk_count AS is_broken
 FROM first_passed AS p
-LEFT JOIN frames AS f
-  ON f.capture = p.capture AND f.connection_id = p.connection_id AND f.frame_no = p.frame_no
+LEFT JOIN frames AS f USING (capture, connection_id, frame_no)
 LEFT JOIN (
   SELECT
     capture, connection_id, consumer_id, incarnation, chunk_uuid, max(chunk_count) AS chunk_count,

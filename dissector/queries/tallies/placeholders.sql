@@ -3,6 +3,6 @@
 -- sums: placeholders
 SELECT m.capture, m.topic, count(*) AS placeholders
 FROM messages AS m
-ANTI JOIN twins AS t ON t.capture = m.capture AND t.connection_id = m.connection_id
+ANTI JOIN twins AS t USING (capture, connection_id)
 WHERE m.is_compacted_out AND m.direction = 'to_client'
 GROUP BY m.capture, m.topic

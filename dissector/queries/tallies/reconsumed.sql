@@ -7,8 +7,6 @@ SELECT
   count(*) AS publishes,
   sum(f.message_count) AS messages
 FROM sends_to_any_topic AS f
-ANTI JOIN twins AS t ON t.capture = f.capture AND t.connection_id = f.connection_id
-LEFT JOIN late_producers AS n
-  ON n.capture = f.capture AND n.connection_id = f.connection_id
-  AND n.producer_id = f.producer_id AND n.incarnation = f.incarnation
+ANTI JOIN twins AS t USING (capture, connection_id)
+LEFT JOIN late_producers AS n USING (capture, connection_id, producer_id, incarnation)
 GROUP BY ALL

@@ -4,24 +4,21 @@
 -- Only the first ones of each connection and cause are ranked, in order of its frames.
 -- previous_frame_no: null if it is in another capture. closed_first_by: of the previous delivery's
 -- connection; is_refused: the broker refused a send there within a second before it ended.
-WITH connection_ranks AS (
-  SELECT
-    r.*,
-    row_number() OVER (
-      PARTITION BY r.capture, r.connection_id, r.redelivery_cause ORDER BY r.order_no ASC
-    ) AS place
-  FROM received AS r
-  WHERE r.is_redelivered
+WITH connection_examples AS (
+  SELECT *
+  FROM received
+  WHERE is_redelivered
+  QUALIFY row_number() OVER (
+    PARTITION BY capture, connection_id, redelivery_cause ORDER BY order_no ASC
+  ) <= 50
 ),
-capture_ranks AS (
-  SELECT
-    c.*,
-    row_number() OVER (
-      PARTITION BY c.own_capture, c.redelivery_cause
-      ORDER BY c.ts ASC NULLS LAST, c.frame_no ASC NULLS LAST, c.own_connection_id ASC
-    ) AS place_of_all
-  FROM connection_ranks AS c
-  WHERE c.place <= 50
+examples AS (
+  SELECT *
+  FROM connection_examples
+  QUALIFY row_number() OVER (
+    PARTITION BY own_capture, redelivery_cause
+    ORDER BY ts ASC NULLS LAST, frame_no ASC NULLS LAST, own_connection_id ASC
+  ) <= 50
 ),
 previous_connections AS ( -- Connections of the previous deliveries, and their joined connections.
   SELECT DISTINCT
@@ -32,7 +29,7 @@ previous_connections AS ( -- Connections of the previous deliveries, and their j
     SELECT
       coalesce(previous_capture, own_capture) AS before_capture,
       previous_connection_id AS before_connection_id
-    FROM capture_ranks
+    FROM examples
     WHERE redelivery_cause = 'reconnect'
   ) AS c
   LEFT JOIN moved AS m
@@ -43,7 +40,7 @@ connection_ends AS ( -- Their ends, in whichever capture.
     b.before_capture, b.before_connection_id, c.closed_first_by,
     max(coalesce(c.last_ts_ns - e.response_last_ns <= 1000000000, FALSE)) AS is_refused
   FROM previous_connections AS b
-  JOIN connections AS c ON c.capture = b.capture AND c.connection_id = b.connection_id
+  JOIN connections AS c USING (capture, connection_id)
   LEFT JOIN exchanges AS e
     ON e.capture = c.capture AND e.connection_id = c.connection_id
     AND e.kind = 'publish' AND e.outcome = 'error'
@@ -57,11 +54,10 @@ SELECT
   r.named_subscription AS subscription, r.consumer_id, r.incarnation,
   r.named_consumer AS consumer_name, r.ledger_id, r.entry_id, r.message_count,
   r.redelivery_count, r.redelivery_cause, e.closed_first_by, e.is_refused
-FROM capture_ranks AS r
+FROM examples AS r
 LEFT JOIN frames AS f
   ON f.capture = r.own_capture AND f.connection_id = r.own_connection_id
   AND f.frame_no = r.frame_no
 LEFT JOIN connection_ends AS e
   ON e.before_capture = coalesce(r.previous_capture, r.own_capture)
   AND e.before_connection_id = r.previous_connection_id AND r.redelivery_cause = 'reconnect'
-WHERE r.place_of_all <= 50

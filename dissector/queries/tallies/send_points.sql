@@ -13,6 +13,6 @@ SELECT
   min(p.latency_ns) AS latency_ns_min,
   max(p.latency_ns) AS latency_ns_max
 FROM publishes AS p
-JOIN steps AS s ON s.capture = p.capture
+JOIN steps AS s USING (capture)
 WHERE p.is_request
 GROUP BY ALL

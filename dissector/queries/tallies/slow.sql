@@ -30,15 +30,10 @@ bounds AS (
   WHERE coalesce(more, 0) < 50
   GROUP BY own_capture, list
 ),
-ranked AS (
+slowest_exchanges AS (
   SELECT
     e.*, b.list,
-    row_number() OVER (
-      PARTITION BY e.own_capture, b.list
-      ORDER BY
-        e.latency_ns DESC, e.request_last_ns ASC NULLS LAST, e.request_frame_no ASC NULLS LAST,
-        e.own_connection_id ASC
-    ) AS place
+    CASE WHEN e.response_capture IS NULL THEN e.response_frame_no END AS own_response_frame_no
   FROM single_exchanges AS e
   JOIN bounds AS b
     ON b.own_capture = e.own_capture AND b.least_bucket <= e.latency_bucket
@@ -47,12 +42,12 @@ ranked AS (
     e.latency_ns IS NOT NULL
     AND e.kind IN ('publish', 'request', 'auth', 'ack', 'ping', 'consume')
     AND NOT (e.kind = 'publish' AND coalesce(e.outcome, '') = 'error')
-),
-slowest_exchanges AS (
-  SELECT
-    r.*, CASE WHEN r.response_capture IS NULL THEN r.response_frame_no END AS own_response_frame_no
-  FROM ranked AS r
-  WHERE r.place <= 50
+  QUALIFY row_number() OVER (
+    PARTITION BY e.own_capture, b.list
+    ORDER BY
+      e.latency_ns DESC, e.request_last_ns ASC NULLS LAST, e.request_frame_no ASC NULLS LAST,
+      e.own_connection_id ASC
+  ) <= 50
 ),
 frame_keys AS (
   SELECT own_capture, own_connection_id, request_frame_no AS frame_no FROM slowest_exchanges
@@ -77,12 +72,8 @@ SELECT
   e.own_response_frame_no AS response_frame_no,
   q.last_packet AS request_packet, a.last_packet AS response_packet
 FROM slowest_exchanges AS e
-LEFT JOIN late_producers AS p
-  ON p.capture = e.capture AND p.connection_id = e.connection_id
-  AND p.producer_id = e.producer_id AND p.incarnation = e.incarnation
-LEFT JOIN late_consumers AS c
-  ON c.capture = e.capture AND c.connection_id = e.connection_id
-  AND c.consumer_id = e.consumer_id AND c.incarnation = e.incarnation
+LEFT JOIN late_producers AS p USING (capture, connection_id, producer_id, incarnation)
+LEFT JOIN late_consumers AS c USING (capture, connection_id, consumer_id, incarnation)
 LEFT JOIN packets AS q
   ON q.capture = e.own_capture AND q.connection_id = e.own_connection_id
   AND q.frame_no = e.request_frame_no

@@ -8,16 +8,13 @@ SELECT
   r.frame_no, f.last_packet AS packet, micros(r.ts) AS at_us,
   greatest(e.end_us - micros(r.ts), 0) AS waited_us
 FROM (
-  SELECT
-    q.*,
-    row_number() OVER (
-      PARTITION BY q.capture, q.named_topic, q.named_subscription
-      ORDER BY q.ts ASC NULLS LAST, q.frame_no ASC NULLS LAST, q.connection_id ASC
-    ) AS place
-  FROM received AS q
-  WHERE q.outcome = 'unacked_at_end'
+  SELECT *
+  FROM received
+  WHERE outcome = 'unacked_at_end'
+  QUALIFY row_number() OVER (
+    PARTITION BY capture, named_topic, named_subscription
+    ORDER BY ts ASC NULLS LAST, frame_no ASC NULLS LAST, connection_id ASC
+  ) = 1
 ) AS r
-JOIN unit_ends AS e ON e.capture = r.capture
-LEFT JOIN frames AS f
-  ON f.capture = r.capture AND f.connection_id = r.connection_id AND f.frame_no = r.frame_no
-WHERE r.place = 1
+JOIN unit_ends AS e USING (capture)
+LEFT JOIN frames AS f USING (capture, connection_id, frame_no)

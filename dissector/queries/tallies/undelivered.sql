@@ -21,8 +21,8 @@ delivered_counts AS (
 incomplete_subscriptions AS (
   SELECT s.topic_no, s.subscription_no, s.since_us
   FROM taking_subscriptions AS s
-  JOIN topics AS t ON t.topic_no = s.topic_no
-  LEFT JOIN delivered_counts AS c ON c.subscription_no = s.subscription_no
+  JOIN topics AS t USING (topic_no)
+  LEFT JOIN delivered_counts AS c USING (subscription_no)
   WHERE
     s.since_us IS NOT NULL
     AND (s.since_us > s.began_us OR coalesce(c.entries, 0) < t.entries)
@@ -32,7 +32,7 @@ topic_events AS ( -- Entries of their topics and subscription starts; a start so
     e.topic_no, CAST(NULL AS BIGINT) AS subscription_no, floor_div(e.stored_ns, 1000) AS at_us,
     e.stored_ns, e.ledger_id, e.entry_id, 1 AS is_entry
   FROM stored_entries AS e
-  JOIN (SELECT DISTINCT topic_no FROM incomplete_subscriptions) AS o ON o.topic_no = e.topic_no
+  JOIN (SELECT DISTINCT topic_no FROM incomplete_subscriptions) AS o USING (topic_no)
   WHERE e.is_in
   UNION ALL
   SELECT topic_no, subscription_no, since_us, NULL, NULL, NULL, 0 FROM incomplete_subscriptions
@@ -70,10 +70,10 @@ subscription_counts AS (
     t.entries - coalesce(b.place, 0) - coalesce(c.entries, 0) AS undelivered,
     o.stored_ns AS oldest_ns
   FROM taking_subscriptions AS s
-  JOIN topics AS t ON t.topic_no = s.topic_no
-  LEFT JOIN delivered_counts AS c ON c.subscription_no = s.subscription_no
-  LEFT JOIN event_positions AS b ON b.subscription_no = s.subscription_no
-  LEFT JOIN first_gaps AS m ON m.subscription_no = s.subscription_no
+  JOIN topics AS t USING (topic_no)
+  LEFT JOIN delivered_counts AS c USING (subscription_no)
+  LEFT JOIN event_positions AS b USING (subscription_no)
+  LEFT JOIN first_gaps AS m USING (subscription_no)
   LEFT JOIN event_positions AS o
     ON o.topic_no = s.topic_no AND o.is_entry = 1
     AND o.place = coalesce(m.place, b.place + coalesce(c.entries, 0) + 1)
@@ -81,9 +81,9 @@ subscription_counts AS (
   UNION ALL
   SELECT t.capture_no, t.topic_no, CAST(NULL AS STRING), t.entries, t.entries, t.first_ns
   FROM topics AS t
-  ANTI JOIN taking_subscriptions AS s ON s.topic_no = t.topic_no
+  ANTI JOIN taking_subscriptions AS s USING (topic_no)
 )
 SELECT n.capture, t.topic, f.subscription, f.stored, f.undelivered, f.oldest_ns
 FROM subscription_counts AS f
-JOIN numbered_captures AS n ON n.capture_no = f.capture_no
-JOIN stored_topics AS t ON t.topic_no = f.topic_no
+JOIN numbered_captures AS n USING (capture_no)
+JOIN stored_topics AS t USING (topic_no)

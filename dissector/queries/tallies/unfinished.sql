@@ -10,5 +10,5 @@ FROM (
   FROM frame_kinds
   GROUP BY capture, connection_id
 ) AS f
-ANTI JOIN legs AS l ON l.capture = f.capture AND l.connection_id = f.connection_id
+ANTI JOIN legs AS l USING (capture, connection_id)
 GROUP BY f.capture, f.protocol

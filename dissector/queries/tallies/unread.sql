@@ -15,7 +15,7 @@ WITH command_kinds AS (
       WHEN f.command IN ('UNSUBSCRIBE', 'SEEK', 'GET_LAST_MESSAGE_ID', 'GET_SCHEMA') THEN 'request'
     END AS kind
   FROM frame_kinds AS f
-  ANTI JOIN twins AS t ON t.capture = f.capture AND t.connection_id = f.connection_id
+  ANTI JOIN twins AS t USING (capture, connection_id)
   WHERE f.protocol = 'pulsar'
 ),
 frame_counts AS (

@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dissector.capture import without_timestamp
-from dissector.capture.without_timestamp import NumberRanges, UntimedPackets
+from dissector.capture.without_timestamp import NumberRanges, PacketsWithoutTimestamp
 from dissector.limits import NULL
 
 
 @given(times=st.lists(st.none() | st.integers(-5, 5), min_size=1), data=st.data())
 def test_the_time_before_stands_in(times, data):
-    packets = UntimedPackets()
+    packets = PacketsWithoutTimestamp()
     found, timed = [], []
     at = 0
     while at < len(times):
@@ -41,7 +41,7 @@ def test_null_is_no_number():
 
 
 def test_beyond_the_limit_all_that_follows_is_in_it(monkeypatch):
-    monkeypatch.setattr(without_timestamp, "MAX_UNTIMED_RANGES", 2)
+    monkeypatch.setattr(without_timestamp, "MAX_TIMELESS_RANGES", 2)
     ranges = NumberRanges()
     ranges.add(np.array([1, 5, 9]))
     assert ranges.holds(np.array([1, 2, 5, 6, 100])).tolist() == [True, False, True, True, True]

@@ -19,10 +19,10 @@ from tests.dissector.spark import hide_spark
 
 
 def test_version_names_everything_that_matters(command: Command) -> None:
-    found = dict(line.rsplit(" ", 1) for line in command("version").lines)
-    assert found["dissector"] == metadata.version("pulsar-dissector")
-    assert found["lake schema"] == str(SCHEMA_VERSION)
-    assert found["numba"] == metadata.version("numba")
+    states = dict(line.rsplit(" ", 1) for line in command("version").lines)
+    assert states["dissector"] == metadata.version("pulsar-dissector")
+    assert states["lake schema"] == str(SCHEMA_VERSION)
+    assert states["numba"] == metadata.version("numba")
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])
@@ -70,9 +70,9 @@ def test_a_broken_library_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError(f"{name} is built for another machine")
 
     monkeypatch.setattr(doctor.importlib, "import_module", broken)
-    found = {finding.what: finding.state for finding in doctor.library_findings()}
-    assert found["numpy"] == "missing" and found["pyspark"] == "optional"
-    assert set(found.values()) == {"missing", "optional"}
+    states = {check.what: check.state for check in doctor.library_checks()}
+    assert states["numpy"] == "missing" and states["pyspark"] == "optional"
+    assert set(states.values()) == {"missing", "optional"}
 
 
 def test_kernels_that_are_not_compiled_are_slow_not_missing(
@@ -80,9 +80,9 @@ def test_kernels_that_are_not_compiled_are_slow_not_missing(
 ) -> None:
     monkeypatch.setenv("DISSECTOR_CACHE", str(tmp_path))
     monkeypatch.delenv("NUMBA_DISABLE_JIT", raising=False)
-    finding = doctor.kernel_finding()
-    assert finding.state == "slow" and finding.text.startswith("not all ")
-    assert finding.mend == "dissector doctor --warm"
+    check = doctor.kernel_check()
+    assert check.state == "slow" and check.text.startswith("not all ")
+    assert check.mend == "dissector doctor --warm"
 
 
 # Runs the commands that it is given one after the other; says which kernels each compiled.
@@ -93,10 +93,10 @@ from dissector.cli.main import run
 loads = []
 find = jit.find_code
 def recorded(name):
-    found = find(name)
-    if found is None:
+    states = find(name)
+    if states is None:
         loads.append(name)
-    return found
+    return states
 jit.find_code = recorded
 told = []
 for command in json.loads(sys.argv[1]):
@@ -142,7 +142,7 @@ def test_warming_leaves_nothing_to_be_compiled_later(tmp_path: Path) -> None:
 
 def test_java_that_is_missing_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
     hide_spark(monkeypatch)
-    assert doctor.java_finding().state == "optional"
+    assert doctor.java_check().state == "optional"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -164,10 +164,10 @@ def test_doctor_says_whether_packets_can_be_captured(monkeypatch: pytest.MonkeyP
     from dissector.tap import privileges
 
     monkeypatch.setattr(privileges, "held", lambda: 1 << privileges.CAP_NET_RAW)
-    assert doctor.capture_finding().state == "ok"
+    assert doctor.capture_check().state == "ok"
     monkeypatch.setattr(privileges, "held", lambda: 0)
-    finding = doctor.capture_finding()
-    assert finding.state == "slow" and "CAP_NET_RAW" in finding.mend
+    check = doctor.capture_check()
+    assert check.state == "slow" and "CAP_NET_RAW" in check.mend
 
 
 def test_doctor_names_interfaces_that_join_segments(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +176,7 @@ def test_doctor_names_interfaces_that_join_segments(monkeypatch: pytest.MonkeyPa
     offloads = {"lo": (True, False), "eth0": (True, False), "eth1": (True, True), "eth2": (0, 0)}
     monkeypatch.setattr(interfaces, "interface_names", lambda: list(offloads))
     monkeypatch.setattr(interfaces, "receive_offload", offloads.get)
-    finding = doctor.offload_finding()
-    assert finding is not None and finding.text.endswith(": eth0 (gro), eth1 (gro+lro)")
+    check = doctor.offload_check()
+    assert check is not None and check.text.endswith(": eth0 (gro), eth1 (gro+lro)")
     monkeypatch.setattr(interfaces, "interface_names", lambda: ["lo", "eth2"])
-    assert doctor.offload_finding() is None
+    assert doctor.offload_check() is None

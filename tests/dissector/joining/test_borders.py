@@ -1,7 +1,7 @@
-"""Conversations that depend on what was said before a border, cut at two thirds of their frames.
+"""Conversations that depend on what was said before a boundary, cut at two thirds of their frames.
 
-They go on side by side in one capture, so that its borders are those of all of them. The rows are
-those of one capture over all of it, stitched at once and in increments.
+They go on side by side in one capture, so that its boundaries are those of all of them. The rows
+are those of one capture over all of it, stitched at once and in increments.
 """
 
 from bisect import bisect
@@ -26,7 +26,7 @@ from tests.hard.tape import START_NS, STEP_NS, TOPIC, Tape, capture, send, simpl
 from tests.wire import packets, pulsar
 from tests.wire.captures import Record
 
-OPENING: Final = 3 + 8  # packets before the first frame that a border may stand behind
+OPENING: Final = 3 + 8  # packets before the first frame that a boundary may stand behind
 Said = tuple[bool, bytes]
 
 

@@ -156,7 +156,7 @@ def rows_of(folder: Path) -> Rows:
     return {name: +counts for name, counts in rows.items()}
 
 
-# Deliveries that are acked later, redelivered, of killed consumers; chunks; holes, and borders with
+# Deliveries that are acked later, redelivered, of killed consumers; chunks; holes; boundaries with
 # the same bytes on both sides; refusals, and transactions that end later.
 @pytest.mark.parametrize(
     ("name", "cuts"),

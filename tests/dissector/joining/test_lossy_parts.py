@@ -15,7 +15,7 @@ from tests.dissector.observed import CAPTURES, CASES, name_of
 from tests.split import Facts, facts, quiet_places
 from tests.wire.recut import is_pcap, with_losses
 
-# By day with the seeds whose holes lie at a border, before the first frame behind it, over a part
+# By day with the seeds whose holes lie at a boundary, before the first frame behind it, over a part
 # without bytes of their direction, where copies of packets lie, and where an id is opened again.
 DRAWN = (
     ("pulsar-apache/cpp-c41_unload.pcap", 0.1, 3),

@@ -49,7 +49,7 @@ def test_rows_of_one_connection_become_one() -> None:
     assert (found["packets_to_broker"], found["client_version"]) == (7, "x")
     assert found["tls_alert_to_client"] == "close_notify"
     assert (found["first_seq_to_broker"], found["last_seq_to_broker"]) == (1000, 3000)
-    # Nothing but acknowledgements of a FIN came behind the border.
+    # Nothing but acknowledgements of a FIN came behind the boundary.
     assert (found["first_seq_to_client"], found["last_seq_to_client"]) == (500, 900)
     assert (other["capture"], other["connection_id"], other["packets_to_broker"]) == ("b", 1, 4)
     behind = db.sql(merged.BEHIND).to_arrow_table().to_pylist()

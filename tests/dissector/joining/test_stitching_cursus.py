@@ -104,7 +104,7 @@ def test_parts_without_the_client_have_the_deliveries_of_the_whole(
 
 
 def test_a_batch_that_is_cut_waits_beside_requests_that_wait(tmp_path: Path) -> None:
-    """Requests are sent ahead of answers, and the border lies inside a batch among them."""
+    """Requests are sent ahead of answers, and the boundary lies inside a batch among them."""
     name = "../../tests/dissector/joining/raw-pipelined.pcap.gz"
     tables = joined(landed(tmp_path, parts(read(name), [156])), tmp_path / "joined")
     for table in ("exchanges", "deliveries"):

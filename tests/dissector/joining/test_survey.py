@@ -9,9 +9,6 @@ from dissector.joining.planning import cache_partitions
 from dissector.lake.reader import open_lake
 from tests.dissector.joining.cutting import land, land_cut, planned, read
 
-# Of one broker each, begun anew: topics, ledgers, entries and producers have equal names.
-ANEW = ("cpp-s03_batch_none.pcap", "tap-mirror-batch_none.pcap", "cpp-s30_latency_mix.pcap")
-
 
 def test_what_is_known_can_be_kept_for_each_capture(tmp_path: Path) -> None:
     cut = land_cut("java-j24_unload.pcap", (203, 300), tmp_path, tmp_path)

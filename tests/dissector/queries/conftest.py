@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from dissector.cli.main import run
+from dissector.queries.duckdb_engine import DuckdbEngine
 
 SAMPLES = Path(__file__).resolve().parents[3] / "captures" / "pulsar-apache"
 NAMES = (
@@ -16,6 +17,12 @@ NAMES = (
 DAMAGED = "mut-snap200-java-j03_batch_lz4.pcap"  # cut by a snap length: it has notices
 STUCK = "../pulsar/fake-f20_stuck_consumer.pcap"  # messages wait until its consumer grants again
 STICKY = "../threads/t04-sticky-range-twin.pcap"  # two Key_Shared consumers, each with its range
+
+
+@pytest.fixture
+def db() -> Iterator[DuckdbEngine]:
+    with DuckdbEngine() as engine:
+        yield engine
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,6 @@
 """The functions that queries have beside SQL: held against what they stand for."""
 
-from collections.abc import Iterator
-
 import pyarrow as pa
-import pytest
 
 from dissector.buckets import bucket_of
 from dissector.queries.duckdb_engine import DuckdbEngine
@@ -19,17 +16,11 @@ JAVA_HASHES = {
 
 
 def durations() -> list[int]:
-    """Every border of a bucket with its neighbours, powers of two, and negative ones."""
-    borders = {(32 + part) << octave for octave in range(58) for part in range(33)}
-    borders |= {1 << power for power in range(64)}
-    near = {border + step for border in borders for step in (-2, -1, 0, 1, 2)}
+    """Every boundary of a bucket with its neighbours, powers of two, and negative ones."""
+    boundaries = {(32 + part) << octave for octave in range(58) for part in range(33)}
+    boundaries |= {1 << power for power in range(64)}
+    near = {boundary + step for boundary in boundaries for step in (-2, -1, 0, 1, 2)}
     return [*sorted(each for each in near if 0 <= each <= LARGEST), -1, -5, -LARGEST - 1]
-
-
-@pytest.fixture
-def db() -> Iterator[DuckdbEngine]:
-    with DuckdbEngine() as engine:
-        yield engine
 
 
 def test_buckets_are_those_of_the_rest_of_the_program(db: DuckdbEngine) -> None:

@@ -1,6 +1,5 @@
 """Parts of a lake by time and topic, on hand-made rows."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -56,12 +55,6 @@ def column(engine: Any, table: str, name: str) -> list[Any]:
     found = engine.table(f"SELECT {name} FROM {table} ORDER BY {name} NULLS LAST")
     values: list[Any] = found.column(0).to_pylist()
     return values
-
-
-@pytest.fixture
-def db() -> Iterator[DuckdbEngine]:
-    with DuckdbEngine() as engine:
-        yield engine
 
 
 def test_since_is_in_and_until_is_not(db: DuckdbEngine) -> None:

@@ -23,22 +23,22 @@ def test_pieces_end_before_the_cut_and_lose_nothing():
     (file,) = tables_of(PATH)["capture_files"]
     step = (file["last_ts_ns"] - file["first_ts_ns"]) // 10
     cuts.until_ns = file["first_ts_ns"] + step
-    borders = packets = 0
+    boundaries = packets = 0
     for packet_batch in source.packet_batches(dissection, cuts):
         if isinstance(packet_batch, Part):
             assert packet_batch.facts.packets == packets == file["packets"]
             continue
         assert isinstance(packet_batch, PacketBatch)
-        if packet_batch.is_border:
+        if packet_batch.is_boundary:
             assert packet_batch.rows == 0 and packet_batch.packets.ts_ns[0] >= cuts.until_ns
-            borders += 1
+            boundaries += 1
             while cuts.until_ns <= packet_batch.packets.ts_ns[0]:
                 cuts.until_ns += step
         else:
             assert (packet_batch.packets.ts_ns[: packet_batch.rows] < cuts.until_ns).all()
             packets += packet_batch.rows
             packet_batch.feed(dissection)
-    assert 5 <= borders <= 10 and packets == file["packets"]
+    assert 5 <= boundaries <= 10 and packets == file["packets"]
 
 
 def test_room_in_bytes_cuts_but_lets_one_packet_pass():

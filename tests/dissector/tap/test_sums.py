@@ -91,11 +91,11 @@ def test_a_window_has_the_sums_of_the_report_s_tallies(name):
 def test_every_series_names_a_tally_its_keys_and_its_sums():
     known = {**catalogue(), **catalogue("live")}
     for each in (*SERIES, *DURATIONS):
-        query = known[each.tally]
+        query = known[each.query_name]
         named = {*each.labels.values(), *(key for key, _ in (*each.where, *each.unless))}
         assert named <= {*query.keys}, each
         assert {*each.sums} <= {*query.merging}, each
-    assert all("bucket" in known[each.tally].keys for each in DURATIONS)
+    assert all("bucket" in known[each.query_name].keys for each in DURATIONS)
 
 
 def test_every_metric_has_its_sums():

@@ -9,7 +9,7 @@ from dissector.blocks import Coded, TableBlock
 from dissector.queries.catalogue import SharedView
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.tap.window_tables import (
-    Gathering,
+    TableCollector,
     as_tables,
     columns_of,
     joined,
@@ -72,7 +72,7 @@ def test_queries_read_the_rows_of_several_windows():
 
 def test_rows_are_gathered_whatever_blocks_they_came_in_and_a_matrix_is_not_kept():
     matrix = np.arange(60_000).reshape(2, -1)
-    gathering = Gathering({"exchanges": ("capture", "latency_ns", "kind")})
+    gathering = TableCollector({"exchanges": ("capture", "latency_ns", "kind")})
     assert gathering.is_empty
     for start in range(0, 30_000, 7_000):
         part = matrix[:, start : start + 7_000]

@@ -72,8 +72,8 @@ def mixed(captures: Sequence[Sequence[bytes]], acks: int = 0) -> list[bytes]:
     found: list[bytes] = []
     # In proportion, so that all end at the same time.
     parts = [np.linspace(0, len(way), longest // 64 + 2).astype(int) for way in ways]
-    for borders in zip(*map(pairwise, parts), strict=True):
-        packet_batches = [way[start:end] for way, (start, end) in zip(ways, borders, strict=True)]
+    for cuts in zip(*map(pairwise, parts), strict=True):
+        packet_batches = [way[start:end] for way, (start, end) in zip(ways, cuts, strict=True)]
         for turn in zip_longest(*packet_batches):
             found += [frame for frame in turn if frame is not None]
     return found

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import zlib
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
@@ -26,6 +25,7 @@ from dissector.notices import NOTICES
 from dissector.protocols.pulsar.messages import entries
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
+from tests.dissector.codecs.test_compression import unfinished_zlib
 from tests.naive.messages import messages_of
 from tests.plain import rows_of_block
 from tests.wire import pulsar
@@ -34,12 +34,6 @@ from tests.wire.pcaps import pulsar_frames
 
 CAPTURES = Path(__file__).resolve().parents[5] / "captures"
 EXAMPLES = 60 if compiled() else 10
-
-
-def unfinished_zlib(plain: bytes) -> bytes:
-    """What Java writes: flushed, never finished."""
-    stream = zlib.compressobj()
-    return stream.compress(plain) + stream.flush(zlib.Z_SYNC_FLUSH)
 
 
 CODECS: dict[str, Callable[[bytes], bytes]] = {

@@ -145,7 +145,7 @@ def test_a_frame_has_as_many_rows_as_it_needs() -> None:
     sentence = b"\x1a\x0ctopic acme/x"
     body = b"\x08\x01\x10\x01" + sentence * 30_000
     field = 14 << 3 | 2
-    command = b"\x08\x0e" + bytes([field]) + varint(len(body)) + body
+    command = b"\x08\x0e" + bytes([field]) + pulsar.varint(len(body)) + body
     frame = (4 + len(command)).to_bytes(4, "big") + len(command).to_bytes(4, "big") + command
     (made,) = anonymized(frame)
     assert len(made) == len(frame) and b"acme" not in made and made.count(b"topic ") == 30_000
@@ -156,14 +156,6 @@ def test_text_where_a_number_belongs_goes() -> None:
     frame = (4 + len(command)).to_bytes(4, "big") + len(command).to_bytes(4, "big") + command
     (made,) = anonymized(frame)
     assert made[:14] == frame[:14] and b"Jane" not in made
-
-
-def varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*out, value])
 
 
 @pytest.mark.parametrize("seed", range(20))

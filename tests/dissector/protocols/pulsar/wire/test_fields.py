@@ -298,20 +298,12 @@ def test_a_large_ack_gets_room_and_loses_nothing() -> None:
 def test_ids_above_the_limit_are_left_out_with_a_notice() -> None:
     one = b"\x1a\x04\x08\x01\x10\x02"
     body = b"\x08\x01\x10\x00" + one * (MAX_IDS_PER_ACK + 5)
-    command = b"\x08\x0a\x52" + varint(len(body)) + body
+    command = b"\x08\x0a\x52" + pulsar.varint(len(body)) + body
     columns, sources = block_of([pulsar.simple(command)])
     decoder = FieldDecoder(NameTable(10, 100), 0)
     fields = decoder.decode(columns, 1, sources)
     assert columns.id_count[0] == fields.id_count == MAX_IDS_PER_ACK
     assert codes(decoder) == [(0, "ids_limit")]
-
-
-def varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
 
 
 def test_names_above_the_limit_are_null_with_a_notice() -> None:

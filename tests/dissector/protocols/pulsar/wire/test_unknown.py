@@ -25,17 +25,9 @@ Tables = dict[str, list[dict[str, Any]]]
 STRANGE = 99  # no ServerError, no command, no field, no flag
 
 
-def varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
-
-
 def field(number: int, value: int) -> bytes:
     """A varint field of any number."""
-    return varint(number << 3) + varint(value)
+    return pulsar.varint(number << 3) + pulsar.varint(value)
 
 
 def framed(command: bytes) -> bytes:
@@ -44,7 +36,7 @@ def framed(command: bytes) -> bytes:
 
 def with_body(number: int, body: bytes) -> bytes:
     """A BaseCommand of any type."""
-    return field(1, number) + varint(number << 3 | 2) + varint(len(body)) + body
+    return field(1, number) + pulsar.varint(number << 3 | 2) + pulsar.varint(len(body)) + body
 
 
 def refusal(name: str, request: int, code: int, **more: Any) -> bytes:
@@ -145,7 +137,7 @@ def test_unknown_commands_fields_and_flags_are_one_notice_for_each_kind(tmp_path
         flags = pulsar.body("FeatureFlags", supports_auth_refresh=True) + field(STRANGE, 1)
         hello = pulsar.body("CommandConnect", client_version="Next-9", protocol_version=30)
         number = _body("CONNECT").DESCRIPTOR.fields_by_name["feature_flags"].number
-        hello += varint(number << 3 | 2) + varint(len(flags)) + flags
+        hello += pulsar.varint(number << 3 | 2) + pulsar.varint(len(flags)) + flags
         link.send(3.0, 0, framed(with_body(2, hello)))
         link.send(4.0, 0, framed(with_body(500, b"")))
 
