@@ -122,7 +122,7 @@ class Streams:
         yield from self.advance(self._no_segments, 0, self._no_buffers)
 
     def retired(self) -> Int64Array:
-        """Slots of connections that are over, in the order in which they ended; see `recycle`."""
+        """int64[], indexes of connections that are over, in order of their ends; see `recycle`."""
         return self._state.retired[: int(self._state.counters.retired[0])]
 
     def recycle(self) -> None:
@@ -130,13 +130,13 @@ class Streams:
         stream_state.free_retired(self._state)
 
     def rows_of(self, connection_ids: Int64Array) -> Int64Array:
-        """Slots of connections that were not recycled, -1 for others."""
+        """Indexes of connections that were not recycled, -1 for others."""
         connection_indexes = np.empty(len(connection_ids), np.int64)
         find_rows(self._state, connection_ids, connection_indexes)
         return connection_indexes
 
     def open_rows(self) -> Int64Array:
-        """Slots of all connections that were not recycled, by connection id."""
+        """Indexes of all connections that were not recycled, by connection id."""
         return stream_state.known_rows(self._state)
 
     def open_gaps(self) -> tuple[int, int]:

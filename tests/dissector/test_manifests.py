@@ -51,28 +51,14 @@ def test_whole_frames_by_direction_and_command(case):
 
 
 @each_capture
-def test_every_packet_and_byte_is_accounted_for(case):
-    tables = case.tables
-    (file,) = tables["capture_files"]
+def test_packets_are_those_of_the_slow_decoder_and_nothing_else_is_missing(case):
+    """`test_accounts` adds up the rows of these captures."""
+    (file,) = case.tables["capture_files"]
     assert file["packets"] == case.truth["packets"]
-    ignored = sum(count for _, count in file["packets_ignored_by_reason"])
-    assert file["packets"] == file["packets_tcp"] + ignored
-    assert file["packets_tcp"] == sum(
-        row[f"packets_{way}"] for row in tables["connections"] for way in BOTH_WAYS
-    )
-    for row in tables["connections"]:
-        for way in BOTH_WAYS:
-            parts = ("decoded_bytes", "unparsed_bytes", "gap_bytes", "snaplen_cut_bytes")
-            assert sum(row[f"{part}_{way}"] for part in parts) == row[f"stream_bytes_{way}"]
     if not (case.is_cut or case.is_lossy or case.has_both_proxy_sides):
-        assert not any(row[f"gaps_{way}"] for row in tables["connections"] for way in BOTH_WAYS)
-    decoded = Counter()
-    for row in tables["frames"]:
-        if row["status"] == "complete":
-            decoded[row["connection_id"], row["direction"]] += row["frame_bytes"]
-    for row in tables["connections"]:
-        for way in BOTH_WAYS:
-            assert row[f"decoded_bytes_{way}"] == decoded[row["connection_id"], way]
+        assert not any(
+            row[f"gaps_{way}"] for row in case.tables["connections"] for way in BOTH_WAYS
+        )
 
 
 # Frames whose checksum is wrong, by direction. fake-f08: the stand-in broker spoils every third

@@ -1,6 +1,5 @@
-"""One capture is one: whole, in pieces, as ring files, zipped, from a pipe, landed again."""
+"""One capture is one: whole, in pieces, as ring files, from a pipe, landed again."""
 
-import gzip
 import hashlib
 import os
 import struct
@@ -109,15 +108,6 @@ def test_ring_files_are_put_in_order_by_their_times():
     publishes = [row for row in ring["exchanges"] if row["kind"] == "publish"]
     outcomes = [row["outcome"] for row in publishes]
     assert outcomes.count("orphan_response") == 1 and set(outcomes) == {"ok", "orphan_response"}
-
-
-@each_of_several
-def test_a_zipped_file_is_the_same(name, tmp_path):
-    zipped = tmp_path / Path(name).name
-    zipped.write_bytes(gzip.compress((CAPTURES / name).read_bytes(), mtime=0))
-    tables = tables_of(str(zipped))
-    assert differences(tables, tables_of(str(CAPTURES / name))) == []
-    assert [row["compressed"] for row in tables["capture_files"]] == ["gzip"]
 
 
 @contextmanager

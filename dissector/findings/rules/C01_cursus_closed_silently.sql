@@ -52,14 +52,13 @@ WITH pending_requests AS (
     e.capture, e.connection_id, e.topic, e.client_ip, e.request_command, e.request_frame_no,
     e.request_last_ns, c.broker_ip, c.broker_port, c.last_ts_ns
   FROM exchanges AS e
-  JOIN connections AS c
-    ON c.capture = e.capture AND c.connection_id = e.connection_id AND c.protocol = 'cursus'
-    AND c.closed_first_by = 'broker' AND c.ended IN ('fin', 'rst')
-    AND c.gaps_to_broker = 0 AND c.gaps_to_client = 0
-  ANTI JOIN other_legs AS o ON o.capture = e.capture AND o.connection_id = e.connection_id
+  JOIN connections AS c USING (capture, connection_id)
+  ANTI JOIN other_legs AS o USING (capture, connection_id)
   WHERE
     e.outcome = 'conn_closed' AND e.request_last_ns IS NOT NULL
-    AND c.last_ts_ns - e.request_last_ns <= $at_once_s * 1000000000
+    AND c.last_ts_ns - e.request_last_ns <= $at_once_s * 1000000000 AND c.protocol = 'cursus'
+    AND c.closed_first_by = 'broker' AND c.ended IN ('fin', 'rst') AND c.gaps_to_broker = 0
+    AND c.gaps_to_client = 0
 ),
 silent_closes AS (
   SELECT l.*

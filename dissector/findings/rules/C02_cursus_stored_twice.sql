@@ -30,13 +30,12 @@ do = "For acks=0 with a Java or Python client: it takes the answer OK for a fail
 WITH repeated_batches AS (
   SELECT DISTINCT e.capture, e.topic, e.producer_name, e.sequence_id
   FROM exchanges AS e
-  JOIN connections AS c
-    ON c.capture = e.capture AND c.connection_id = e.connection_id AND c.protocol = 'cursus'
-    AND c.gaps_to_broker = 0 AND c.gaps_to_client = 0
-  ANTI JOIN other_legs AS o ON o.capture = e.capture AND o.connection_id = e.connection_id
+  JOIN connections AS c USING (capture, connection_id)
+  ANTI JOIN other_legs AS o USING (capture, connection_id)
   WHERE
     e.kind = 'publish' AND e.attempt > 1 AND e.outcome = 'ok' AND e.topic IS NOT NULL
-    AND e.producer_name IS NOT NULL AND e.sequence_id IS NOT NULL
+    AND e.producer_name IS NOT NULL AND e.sequence_id IS NOT NULL AND c.protocol = 'cursus'
+    AND c.gaps_to_broker = 0 AND c.gaps_to_client = 0
 ),
 copies AS (
   SELECT
@@ -47,12 +46,11 @@ copies AS (
     min(e.request_frame_no) AS first_no, min(e.response_frame_no) AS first_answer_no,
     max(e.request_frame_no) AS last_no, max(e.response_frame_no) AS last_answer_no
   FROM repeated_batches AS a
-  JOIN exchanges AS e
-    ON e.capture = a.capture AND e.topic = a.topic AND e.producer_name = a.producer_name
-    AND e.sequence_id = a.sequence_id AND e.kind = 'publish' AND e.outcome = 'ok'
+  JOIN exchanges AS e USING (capture, topic, producer_name, sequence_id)
   JOIN frames AS f
     ON f.capture = e.capture AND f.connection_id = e.connection_id
     AND f.frame_no = e.request_frame_no AND f.status = 'complete'
+  WHERE e.kind = 'publish' AND e.outcome = 'ok'
   GROUP BY ALL
   HAVING count(*) >= $accepted
 )

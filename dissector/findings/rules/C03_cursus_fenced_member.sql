@@ -35,14 +35,13 @@ WITH fenced_members AS ( -- The first refusal of each member.
     min_by(e.error_text, e.response_frame_no) AS error_text,
     min(e.request_frame_no) AS request_no, min(e.response_frame_no) AS refusal_no
   FROM exchanges AS e
-  JOIN connections AS c
-    ON c.capture = e.capture AND c.connection_id = e.connection_id AND c.protocol = 'cursus'
+  JOIN connections AS c USING (capture, connection_id)
   JOIN frames AS f
     ON f.capture = e.capture AND f.connection_id = e.connection_id
     AND f.frame_no = e.request_frame_no AND f.consumer_name IS NOT NULL
   WHERE
-    e.error_code IN ('GEN_MISMATCH', 'NOT_OWNER', 'member_not_found')
-    AND e.subscription IS NOT NULL AND e.response_last_ns IS NOT NULL
+    e.error_code IN ('GEN_MISMATCH', 'NOT_OWNER', 'member_not_found') AND e.subscription IS NOT NULL
+    AND e.response_last_ns IS NOT NULL AND c.protocol = 'cursus'
   GROUP BY e.capture, e.subscription, e.client_ip, f.consumer_name
 ),
 later_deliveries AS (

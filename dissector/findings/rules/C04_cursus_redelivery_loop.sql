@@ -47,9 +47,8 @@ record_deliveries AS (
     max_by(d.consumer_name, d.frame_no) AS consumer_name,
     min(d.frame_no) AS first_no, max(d.frame_no) AS last_no
   FROM repeated_records AS a
-  JOIN deliveries AS d
-    ON d.capture = a.capture AND d.topic = a.topic AND d.subscription = a.subscription
-    AND d.partition = a.partition AND d.entry_id = a.entry_id AND d.message_count > 0
+  JOIN deliveries AS d USING (capture, topic, subscription, partition, entry_id)
+  WHERE d.message_count > 0
   GROUP BY a.capture, a.topic, a.subscription, a.partition, a.entry_id, a.cause
   HAVING count(*) >= $times
 ),

@@ -47,12 +47,11 @@ WITH refusals AS (
       ELSE 1
     END AS begins
   FROM exchanges AS e
-  JOIN connections AS c
-    ON c.capture = e.capture AND c.connection_id = e.connection_id AND c.protocol = 'cursus'
-  ANTI JOIN other_legs AS o ON o.capture = e.capture AND o.connection_id = e.connection_id
+  JOIN connections AS c USING (capture, connection_id)
+  ANTI JOIN other_legs AS o USING (capture, connection_id)
   WHERE
     e.outcome = 'error' AND e.error_code IS NOT NULL AND e.response_last_ns IS NOT NULL
-    AND e.request_command IS NOT NULL
+    AND e.request_command IS NOT NULL AND c.protocol = 'cursus'
   WINDOW same AS (
     PARTITION BY
       e.capture, e.client_ip, e.broker_ip, e.request_command, e.topic, e.subscription, e.error_code

@@ -185,12 +185,11 @@ pings AS ( -- PINGs of the client: the broker's own do not show that it reads.
     ) AS waiting,
     max(CASE WHEN a.latency_ns <= $alive_s * 1000000000 THEN a.response_frame_no END) AS pong_frame
   FROM waits AS w
-  JOIN exchanges AS a
-    ON a.capture = w.capture AND a.connection_id = w.connection_id AND a.kind = 'ping'
+  JOIN exchanges AS a USING (capture, connection_id)
   JOIN frames AS f
     ON f.capture = a.capture AND f.connection_id = a.connection_id
     AND f.frame_no = a.request_frame_no AND f.command = 'PING' AND f.direction = 'to_broker'
-  WHERE a.request_last_ns >= w.first_ns AND a.request_last_ns < w.until_ns
+  WHERE a.request_last_ns >= w.first_ns AND a.request_last_ns < w.until_ns AND a.kind = 'ping'
   GROUP BY w.capture, w.connection_id, w.topic, w.producer_name
 ),
 other_requests AS ( -- Other requests on the connection meanwhile, and their answers.
@@ -232,9 +231,8 @@ ledgers AS (
     ) AS next_ledger_id,
     min(CASE WHEN a.request_last_ns >= w.first_ns THEN a.response_frame_no END) AS next_frame
   FROM waits AS w
-  JOIN exchanges AS a
-    ON a.capture = w.capture AND a.topic = w.topic AND a.kind = 'publish'
-    AND a.outcome = 'ok' AND a.ledger_id IS NOT NULL
+  JOIN exchanges AS a USING (capture, topic)
+  WHERE a.kind = 'publish' AND a.outcome = 'ok' AND a.ledger_id IS NOT NULL
   GROUP BY w.capture, w.connection_id, w.topic, w.producer_name
 ),
 brokers AS ( -- Entries that this and other brokers stored while sends waited here.

@@ -108,9 +108,7 @@ log_positions AS ( -- Their entries in the log, from receipts and deliveries.
       direction
     FROM messages
     WHERE (capture, sequence_id) IN (SELECT capture, sequence_id FROM resent_messages)
-  ) AS m
-    ON m.capture = r.capture AND m.topic = r.topic AND m.producer_name = r.producer_name
-    AND m.sequence_id = r.sequence_id AND m.direction = 'to_client'
+  ) AS m USING (capture, topic, producer_name, sequence_id)
   JOIN (
     SELECT capture, connection_id, frame_no, ts, ledger_id, entry_id, crc32c_stored
     FROM deliveries
@@ -119,7 +117,7 @@ log_positions AS ( -- Their entries in the log, from receipts and deliveries.
     ON d.capture = m.capture AND d.connection_id = m.connection_id AND d.frame_no = m.frame_no
     AND d.crc32c_stored = r.crc32c_stored
   ANTI JOIN other_legs AS t ON t.capture = d.capture AND t.connection_id = d.connection_id
-  WHERE coalesce(m.batch_index, 0) = 0 AND d.entry_id IS NOT NULL
+  WHERE coalesce(m.batch_index, 0) = 0 AND d.entry_id IS NOT NULL AND m.direction = 'to_client'
 ),
 copies AS (
   SELECT
@@ -154,15 +152,13 @@ first_attempts AS ( -- The first attempt of each, and the end of its producer an
     SELECT *
     FROM exchanges
     WHERE crc32c_stored IN (SELECT crc32c_stored FROM copies)
-  ) AS e
-    ON e.capture = c.capture AND e.topic = c.topic AND e.producer_name = c.producer_name
-    AND e.sequence_id = c.sequence_id AND e.crc32c_stored = c.crc32c_stored
-    AND e.kind = 'publish' AND e.request_frame_no IS NOT NULL
+  ) AS e USING (capture, topic, producer_name, sequence_id, crc32c_stored)
   JOIN connections AS l ON l.capture = e.capture AND l.connection_id = e.connection_id
   ANTI JOIN other_legs AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
   LEFT JOIN producers AS p
     ON p.capture = e.capture AND p.connection_id = e.connection_id
     AND p.producer_id = e.producer_id AND p.incarnation = e.incarnation
+  WHERE e.kind = 'publish' AND e.request_frame_no IS NOT NULL
 ),
 connection_ends AS (
   SELECT

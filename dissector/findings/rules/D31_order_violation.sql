@@ -147,16 +147,14 @@ key_deliveries AS ( -- Their deliveries in order, and whether the previous one w
       w.capture, w.topic, w.subscription, w.key, k.subscription_type, k.consumer_no, d.frame_no,
       d.ts, d.ledger_id, d.entry_id, d.outcome, d.ack_latency_ns, d.is_redelivered
     FROM shared_keys AS w
-    JOIN ordered_consumers AS k
-      ON k.capture = w.capture AND k.topic = w.topic AND k.subscription = w.subscription
-      AND k.subscription_type = 'Key_Shared'
+    JOIN ordered_consumers AS k USING (capture, topic, subscription)
     JOIN messages AS m
       ON m.capture = k.capture AND m.connection_id = k.connection_id AND m.direction = 'to_client'
       AND coalesce(m.ordering_key, m.partition_key) = w.key
     JOIN deliveries AS d
       ON d.capture = m.capture AND d.connection_id = m.connection_id AND d.frame_no = m.frame_no
       AND d.consumer_id = k.consumer_id AND d.incarnation = k.incarnation
-    WHERE coalesce(m.batch_index, 0) = 0
+    WHERE coalesce(m.batch_index, 0) = 0 AND k.subscription_type = 'Key_Shared'
   ) AS h
   WINDOW one_key AS (
     PARTITION BY h.capture, h.topic, h.subscription, h.key ORDER BY h.ts, h.frame_no

@@ -131,9 +131,8 @@ looping_subscriptions AS (
 ack_counts AS (
   SELECT o.capture, o.topic, o.subscription, count(*) AS acks
   FROM looping_subscriptions AS o
-  JOIN acks AS a
-    ON a.capture = o.capture AND a.topic = o.topic AND a.subscription = o.subscription
-    AND a.action = 'ack'
+  JOIN acks AS a USING (capture, topic, subscription)
+  WHERE a.action = 'ack'
   GROUP BY o.capture, o.topic, o.subscription
 ),
 dead_letter_sends AS ( -- Producers on dead-letter and retry topics, by clients' naming, and their sends.
@@ -175,12 +174,11 @@ requests AS (
         a.capture, a.connection_id, a.topic, a.subscription, a.frame_no, count(*) AS ids,
         max(c.first_flow_permits) AS queue, min(micros(a.ts)) AS at_us
       FROM looping_subscriptions AS o
-      JOIN acks AS a
-        ON a.capture = o.capture AND a.topic = o.topic AND a.subscription = o.subscription
-        AND a.action IN ('redeliver', 'nack')
+      JOIN acks AS a USING (capture, topic, subscription)
       JOIN consumers AS c
         ON c.capture = a.capture AND c.connection_id = a.connection_id
         AND c.consumer_id = a.consumer_id AND c.incarnation = a.incarnation
+      WHERE a.action IN ('redeliver', 'nack')
       GROUP BY a.capture, a.connection_id, a.topic, a.subscription, a.frame_no
     ) AS q
     WHERE q.ids > 1 AND q.ids >= $queue_share * q.queue

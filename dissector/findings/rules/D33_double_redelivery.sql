@@ -55,10 +55,8 @@ double_deliveries AS (
         AS between
     FROM redelivery_requests AS s
     JOIN deliveries AS d
-      ON d.capture = s.capture AND d.connection_id = s.connection_id
-      AND d.consumer_id = s.consumer_id AND d.incarnation = s.incarnation
-      AND d.ledger_id = s.ledger_id AND d.entry_id = s.entry_id AND d.batch_size IS NULL
-    WHERE s.before_frame IS NOT NULL AND s.before_frame < s.frame_no
+      USING (capture, connection_id, consumer_id, incarnation, ledger_id, entry_id)
+    WHERE s.before_frame IS NOT NULL AND s.before_frame < s.frame_no AND d.batch_size IS NULL
     GROUP BY ALL
   ) AS q
   WHERE q.between = 0
@@ -76,13 +74,11 @@ requests_for_all AS (
     count(d.frame_no) AS caused, min(d.frame_no) AS caused_frame,
     max(micros(d.ts)) * 1000 AS until_ns
   FROM empty_requests AS e
-  JOIN deliveries AS d
-    ON d.capture = e.capture AND d.connection_id = e.connection_id
-    AND d.consumer_id = e.consumer_id AND d.incarnation = e.incarnation
-    AND d.is_redelivered AND d.redelivery_cause = 'explicit'
+  JOIN deliveries AS d USING (capture, connection_id, consumer_id, incarnation)
   WHERE
     d.previous_frame_no < e.frame_no AND d.frame_no > e.frame_no
-    AND micros(d.ts) * 1000 <= e.last_ts_ns + 1000000000
+    AND micros(d.ts) * 1000 <= e.last_ts_ns + 1000000000 AND d.is_redelivered
+    AND d.redelivery_cause = 'explicit'
   GROUP BY e.capture, e.connection_id, e.consumer_id, e.incarnation, e.frame_no, e.last_ts_ns
 )
 SELECT
