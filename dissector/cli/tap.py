@@ -194,7 +194,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
 @click.option(
     "--metrics",
     metavar="ADDR:PORT",
-    help="Serve /metrics and /healthz, on loopback unless finding_options.",
+    help="Serve /metrics and /healthz, on loopback unless told.",
 )
 @click.option(
     "--metrics-host",

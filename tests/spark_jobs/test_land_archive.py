@@ -19,10 +19,11 @@ from dissector.lake.reader import open_lake
 from dissector.queries.duckdb_engine import DuckdbEngine, parquet, parquet_files
 from spark_jobs import archive
 from tests.dissector.joining.cutting import closed, land_cut, planned
+from tests.dissector.lake.landed import tree
 from tests.dissector.report.apart import CUTS
 from tests.dissector.storage.servers import s3_server
 from tests.reports import SOME_RULES, reported
-from tests.spark_jobs.test_land import NAMES, ROOT, SAMPLES, contents, landed_here
+from tests.spark_jobs.test_land import NAMES, ROOT, SAMPLES, landed_here
 
 # They live too short for code that is compiled well.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -69,7 +70,7 @@ def run_on_cluster(bare: str, packed: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     said = done.stdout.split()
     assert said[: len(NAMES)] == said[len(NAMES) : -1] and len(said) == 2 * len(NAMES) + 1
-    assert contents(lake) == landed_here(tmp_path / "here")
+    assert tree(lake) == landed_here(tmp_path / "here")
     reported(lake, work / "here", rules=SOME_RULES)
     numbers = [(work / name / "report.json").read_bytes() for name in ("here", "there")]
     assert numbers[0] == numbers[1]

@@ -19,11 +19,12 @@ from dissector.report.pipeline import Scope
 from dissector.sources.rings import chains
 from spark_jobs import job, land, landing, latency, report
 from tests.dissector.joining.cutting import land_cut
+from tests.dissector.lake.landed import tree
 from tests.dissector.lake.stored import copy_to_store
 from tests.dissector.report.apart import CUTS
 from tests.dissector.storage.servers import BUCKET, SECRET, failing_server, forget, s3_server
 from tests.reports import SOME_RULES, reported
-from tests.spark_jobs.test_land import NAMES, SAMPLES, contents, landed_here
+from tests.spark_jobs.test_land import NAMES, SAMPLES, landed_here
 
 LAKE = f"s3://{BUCKET}/by-spark/lake"  # what others left in the bucket stays
 VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_ENDPOINT_URL")
@@ -183,4 +184,4 @@ def test_what_is_wrong_with_a_store_is_one_line(
         spark.sparkContext.environment["AWS_ENDPOINT_URL"] = refusing
         said(f"{LAKE}/other", of_report=f"{LAKE}/other: {refused}", of_land=f"other: {refused}")
     monkeypatch.undo()
-    assert not any(SECRET.encode() in data for data in contents(tmp_path).values())
+    assert not any(SECRET.encode() in data for data in tree(tmp_path).values())
