@@ -8,7 +8,8 @@ Integers: Multilinear-HM (Lemire and Kaser, 2014). Each word is cut in halves of
 of the secret is added to each, the two sums are multiplied, and products are added up modulo 2^64;
 bits 31 to 63 are the hash. It is strongly universal: two different keys, whichever they are, have
 any two hashes with the same probability, so they collide once in 2^33. Multiplications do not
-wait for each other. A last, fixed mix keeps ids that count up from standing in a row.
+wait for each other. Ids that count up have sums that do, too: a last, fixed mix scatters them. It
+multiplies twice, as after one multiplication one secret of 600 crowds 5,000 such ids.
 
 Bytes: SipHash-1-3, see `siphash`.
 
@@ -61,6 +62,7 @@ def _part(secret: Int64Array, at: int, word: int) -> int:
 @inlined
 def _mixed(value: int) -> int:
     mixed = product((value >> 31) & _UPPER, _SPREAD)
+    mixed = product(mixed ^ (mixed >> 32), _SPREAD)
     return (mixed ^ (mixed >> 32)) & _HALF
 
 

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from dissector.blocks import Int64Array
 from dissector.codecs.keyed_hash import (
     SECRET_WORDS,
     following_secret,
@@ -17,7 +18,8 @@ from dissector.codecs.keyed_hash import (
     new_secret,
 )
 from dissector.codecs.siphash import short_siphash
-from dissector.limits import HASH_KEY_BITS
+from dissector.jit import compiled, kernel
+from dissector.limits import HASH_KEY_BITS, MAX_PROBES
 
 TEXTS = [b"a", b"abcdefg", b"abcdefgh", bytes(range(256)), b"persistent://public/default/t"]
 
@@ -49,6 +51,30 @@ def test_numbers_that_count_up_fill_places_evenly(key: int) -> None:
         places = [hash_of_words(secret, 4, 0, n * step, 0) & 63 for n in range(640)]
         counts = np.bincount(places, minlength=64)
         assert counts.max() <= 30 and counts.min() >= 0
+
+
+@kernel
+def longest_search(secret: Int64Array, ids: int, step: int, is_taken: Int64Array) -> int:
+    """The most slots that one of so many ids passes in a table, which probes linearly."""
+    is_taken[:] = 0
+    longest = 0
+    for number in range(ids):
+        slot = hash_of_words(secret, 4, 7, number * step, 3) & (len(is_taken) - 1)
+        passed = 0
+        while is_taken[slot]:
+            slot = (slot + 1) & (len(is_taken) - 1)
+            passed += 1
+        is_taken[slot] = 1
+        longest = max(longest, passed)
+    return longest
+
+
+@pytest.mark.parametrize("step", [1, 2, 1 << 32])
+def test_no_secret_crowds_numbers_that_count_up(step: int) -> None:
+    """One of 600 did, which a notice told of ordinary captures."""
+    is_taken = np.zeros(8192, np.int64)
+    secrets = map(new_secret, range(2000 if compiled() else 2))
+    assert max(longest_search(secret, 5000, step, is_taken) for secret in secrets) < MAX_PROBES // 2
 
 
 def test_every_word_and_every_byte_counts() -> None:
