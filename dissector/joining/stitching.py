@@ -147,7 +147,7 @@ def stitched(
         if step == "frames" and before is not None:
             _load_past(db, past)
     if leaves is not None:
-        for statement in statements("border"):
+        for statement in statements("boundary"):
             db.execute(statement.replace("{carried}", str(MAX_CARRIED_REQUESTS)))
         for name in LEFT:
             leaves(name).parent.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,7 @@
 -- have. The tables have the names of a lake's tables, in the schema whole.
 -- Inputs: placed, untouched, handovers, merged, message_counts; connections, frames, acks, producers,
 -- consumers, deliveries and gaps of the group (gaps: of captures without events), all_events; in the
--- schema whole, the earlier state (before.sql, and carried_frames and so on, which border.sql wrote).
+-- schema whole, the earlier state (before.sql, and carried_frames and so on, which boundary.sql wrote).
 
 CREATE TABLE whole.parts AS
 SELECT * FROM main.placed WHERE read_by = 'pulsar' AND chain NOT IN (SELECT chain FROM main.untouched);

@@ -185,7 +185,7 @@ def test_captures_without_events_have_their_holes_of_notices(tmp_path: Path) -> 
 
 def test_every_step_is_statements_that_make_something() -> None:
     made: list[Any] = []
-    for step in ("before", "untouched", "whole", *stitching.STEPS, "border"):
+    for step in ("before", "untouched", "whole", *stitching.STEPS, "boundary"):
         for statement in stitching.statements(step):
             assert statement.startswith(("CREATE ", "INSERT INTO whole.before_"))
             made.append(statement.partition("(")[0].split("AS\n")[0].split(" AS ")[0])
