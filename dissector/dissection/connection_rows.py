@@ -269,10 +269,12 @@ class ConnectionTable:
         connections = rows.connections
         first = connections.closed_first
         # A side that sent nothing, in a connection from before the capture, may have closed before.
-        is_open = [(side.stream_bytes > 0) | (side.fin_seen > 0) for side in rows.directions]
-        is_seen = (connections.opener >= 0) & (rows.directions[0].packets > 0)
-        is_seen &= rows.directions[1].packets > 0
-        is_known = (first >= 0) & (is_seen | np.where(first == 0, is_open[1], is_open[0]))
+        began_here = connections.opener >= 0
+        was_open = [
+            (side.stream_bytes > 0) | (side.fin_seen > 0) | (began_here & (side.packets > 0))
+            for side in rows.directions
+        ]
+        is_known = (first >= 0) & np.where(first == 0, was_open[1], was_open[0])
         closer = np.where(is_known, (first == roles.client).astype(np.int64), NULL)
         is_cut = connections.closing == ENDED_CAPTURE_END
         return {

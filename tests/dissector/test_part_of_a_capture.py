@@ -9,7 +9,7 @@ import pytest
 from tests.anycut import rows_of
 from tests.dissector.observed import Tables
 from tests.dissector.test_lost_packets import whole
-from tests.dissector.test_snap_length import SAMPLES, told_otherwise
+from tests.dissector.test_snap_length import SAMPLES, places, told_otherwise
 from tests.dissector.test_some_connections import ends_of
 from tests.wire.recut import beginning_at, ending_at, records
 
@@ -94,9 +94,9 @@ _OPEN: Final = {
 }
 
 
-def later_part(tables: Tables, part: Tables, left_out: int) -> Tables:
-    """The tables of a capture without its first packets, with the connection ids, packet numbers
-    and stream offsets of the whole one."""
+def later_part(tables: Tables, part: Tables) -> Tables:
+    """The tables of a capture without its first packets, with the connection ids and stream offsets
+    of the whole one."""
     true, own = (defaultdict(list) for _ in range(2))
     for group, rows in ((true, tables["connections"]), (own, part["connections"])):
         for row in rows:
@@ -113,25 +113,19 @@ def later_part(tables: Tables, part: Tables, left_out: int) -> Tables:
                 )  # fmt: skip
                 if first is not None and origin is not None:
                     shifts[row["connection_id"], way] = (first - origin) & 0xFFFFFFFF
-    return {
-        table: [dict(_moved(row, ids, shifts, left_out)) for row in rows]
-        for table, rows in part.items()
-    }
+    return {table: [dict(_moved(row, ids, shifts)) for row in rows] for table, rows in part.items()}
 
 
 def _moved(
     row: dict[str, object],
     ids: dict[int, int],
     shifts: dict[tuple[int, str], int],
-    left_out: int,
 ) -> Iterator[tuple[str, object]]:
     for name, value in row.items():
         if value is None:
             yield name, value
         elif name.endswith("connection_id"):
             yield name, ids.get(value, value)
-        elif "_packet" in name and not name.endswith("packets"):
-            yield name, value + left_out
         elif name == "stream_offset":
             yield name, value + shifts.get((row["connection_id"], row["direction"]), 0)
         else:
@@ -145,9 +139,18 @@ def test_what_is_told_is_what_the_whole_capture_tells(name: str) -> None:
     found = []
     for left_out in sorted({int(share * count) for share in SHARES}):
         part = rows_of(beginning_at(data, left_out))
-        for each in told_otherwise(tables, later_part(tables, part, left_out)):
+        moved = later_part(tables, part)
+        for each in told_otherwise(tables, moved):
             if each[2] != "other_side_not_captured":
                 found.append(each)
+        seen = {*places(moved).values()}
+        first: dict[tuple[int, str], int] = {}
+        for connection, way, offset in seen:
+            first[connection, way] = min(offset, first.get((connection, way), offset))
+        later = {
+            each for each in places(tables).values() if each[2] >= first.get(each[:2], 1 << 62)
+        }
+        assert later == seen, "no frame behind the first one is lost, none is invented"
     columns = {column for column, *_ in found} - AS_SEEN
     if name.startswith("cursus/"):
         columns -= _IN_TURN
@@ -162,6 +165,18 @@ def test_what_is_told_so_far_is_what_the_whole_capture_tells(name: str) -> None:
     count = sum(1 for _ in records(data))
     for kept in sorted({int((1 - share) * count) for share in SHARES}):
         part = rows_of(ending_at(data, kept))
+        ends = {
+            (row["connection_id"], way): row[f"stream_bytes_{way}"]
+            for row in part["connections"]
+            for way in WAYS
+        }
+        whole_frames = {
+            place
+            for row in tables["frames"]
+            for place in ((row["connection_id"], row["direction"], row["stream_offset"]),)
+            if row["stream_offset"] + row["frame_bytes"] <= ends.get(place[:2], 0)
+        }
+        assert whole_frames <= {*places(part).values()}, "no frame that was captured is lost"
         for column, true, value in told_otherwise(tables, part):
             if value in _OPEN.get(column, ()) or column in AT_THE_END:
                 continue
