@@ -13,7 +13,7 @@ SELECT
     OR fin_packet_to_client IS NOT NULL AS sees_client,
   frames_to_broker > 0 OR stream_bytes_to_broker > 0
     OR fin_packet_to_broker IS NOT NULL AS sees_broker,
-  coalesce(packets_to_broker > 0 AND packets_to_client > 0, sees_broker AND sees_client) AS is_two_way,
+  packets_to_broker > 0 AND packets_to_client > 0 AS is_two_way,
   fin_packet_to_broker, fin_packet_to_client, ended_packet
 FROM connections WHERE protocol = 'pulsar';
 
