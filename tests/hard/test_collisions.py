@@ -227,7 +227,7 @@ CASES: dict[str, tuple[Callable[[np.ndarray, int], int], int, int, Callable]] = 
     ),
     "ledgers": (
         ledger_cost, MAX_TOPIC_HINTS, 2 * MAX_TOPIC_HINTS,
-        lambda ids: words(len(ids), (0, RegistryKey.LEDGER), (1, ids)),
+        lambda ids: words(len(ids), (0, RegistryKey.LEDGER), (1, ids), (2, NULL)),  # no broker
     ),
     "names": (name_cost, 20_000, 1 << 18, lambda ids: ids),
 }  # fmt: skip
