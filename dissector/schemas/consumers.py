@@ -24,9 +24,7 @@ TABLE: Final = Table(
         number("opened_frame_no", "", "The SUBSCRIBE frame.", "it is not in the capture"),
         number("ready_frame_no", "", "The answer that made it usable.", "none was seen"),
         number("closed_frame_no", "", "The frame that closed it.", "no frame did"),
-        name(
-            "closed_by", f"{listed(CLOSERS)}.", "its id was opened again, the broker not captured"
-        ),
+        name("closed_by", f"{listed(CLOSERS)}.", "its id was opened again, its close not captured"),
         name("refused_code", "Error with which the broker refused it.", "not refused"),
         shared.SUBSCRIPTION,
         shared.SUBSCRIPTION_TYPE,

@@ -14,6 +14,10 @@ from tests.choosing import LOOKS_AT_ALL
 from tests.dissector.observed import Tables
 from tests.dissector.test_lost_packets import whole
 from tests.dissector.test_snap_length import JUDGED, SAMPLES, of_rules, report_of, told_otherwise
+from tests.hard.tape import Tape, capture, dissected
+from tests.oracle.conversations import tables_of
+from tests.oracle.facts import Oracle
+from tests.wire import pulsar
 from tests.wire.recut import End, filtered
 
 WAYS: Final = ("to_broker", "to_client")
@@ -119,3 +123,24 @@ def test_the_picture_of_a_page_says_what_was_not_captured(
         assert run(["analyze", "-q", str(tmp_path / "half.pcap"), "-o", str(tmp_path / "out")]) == 0
     text = (tmp_path / "out" / "report" / "report.html").read_text("utf-8")
     assert f"{hidden} not captured" in text and f"{hidden} 0" not in text
+
+
+@pytest.mark.parametrize(
+    ("is_client_captured", "is_ended", "outcome"),
+    [(True, True, "conn_closed"), (True, False, "unacked_at_end"), (False, True, "unknown_gap")],
+)
+def test_a_consumer_that_says_nothing_is_known_not_to_have_acked_if_its_packets_were_captured(
+    is_client_captured: bool, is_ended: bool, outcome: str
+) -> None:
+    """It was there before the capture, and sends TCP acknowledgements only."""
+    tape = Tape()
+    for entry in range(3):
+        place = {"ledgerId": 7, "entryId": entry}
+        command = pulsar.command("MESSAGE", consumer_id=1, message_id=place)
+        tape.frame(False, pulsar.entry(command, pulsar.metadata("p", entry), b"hi"))
+    if is_ended:
+        tape.close()
+    tape.packets = [each for each in tape.packets if is_client_captured or not each.to_broker]
+    data = capture(tape.records())
+    assert [row["outcome"] for row in dissected(data)["deliveries"]] == [outcome] * 3
+    assert Oracle(tables_of({"silent": (data, ())})).differences() == []

@@ -35,8 +35,7 @@ _COPIES: Final = {
     "deliveries.publish_to_delivery_ns", "permits",
 }  # fmt: skip
 # A receipt is taken for that of another send with its key: chunks share a sequence id, and the
-# first ones are missing; a copy's receipt names its place in the source cluster; and what is sent
-# again on a producer that was closed before the capture has the ids of what it sent before.
+# first ones are missing, and a copy's receipt names its place in the source cluster.
 _ANSWERS: Final = {
     *(f"exchanges.{name}" for name in ("response_frame_no", "response_first_ns", "response_last_ns",
                                        "latency_ns", "latency_bucket", "ledger_id", "entry_id",
@@ -66,11 +65,9 @@ KNOWN: Final = {
     "pulsar/tap-duplicated.pcap": _COPIES,
     "pulsar-apache/cpp-s08_nack-proxy-any.pcap": _PROXIED,
     "pulsar-apache/java-j05_chunk64k_zstd.pcap.gz": _ANSWERS,
-    "pulsar-apache/java-j24_unload.pcap": _ANSWERED,
     "pulsar-apache/java-j74_corrupt.pcap": _ANSWERED | _ORDER,
     "pulsar-apache/java-j80_geo-link.pcap": {*_ANSWERS, "exchanges.highest_sequence_id"},
     "pulsar-apache/mut-dup-java-j12_nack_batch.pcap": _COPIES,
-    "pulsar-apache/mut-loss1-java-j24_unload.pcap": _ANSWERED,
     "pulsar-live/live-retry_letters.pcap": _COPIES,
 }
 # What a capture that ends within a connection tells of what was open: as far as it was seen.

@@ -19,7 +19,7 @@ SELECT s.*, dense_rank() OVER (ORDER BY d, topic, subscription,
   coalesce(subscription_type IN ('Shared', 'Key_Shared'), false) AS is_shared,
   coalesce(topic LIKE 'non-persistent://%', false) AS is_volatile
 FROM (
-  SELECT k.c, k.d, k.ended, k.sees_broker, k.fin_packet_to_broker, k.fin_packet_to_client,
+  SELECT k.c, k.d, k.ended, k.is_two_way, k.fin_packet_to_broker, k.fin_packet_to_client,
     k.ended_packet, p.consumer_id, p.incarnation AS x,
     p.topic, t.t, p.subscription, p.subscription_type, p.name, p.opened_frame_no AS opened_n,
       CASE WHEN p.opened_frame_no <= (SELECT max(n) FROM before_end) THEN p.opened_frame_no
@@ -483,7 +483,7 @@ WITH closed_deliveries AS (
     CASE WHEN greatest(s.closed_n, s.reopened_n) > d.n OR (s.closed_by = 'client' AND s.closed_n IS NULL
       AND s.ended <> 'capture_end') THEN 'consumer_closed'
       WHEN s.ended = 'capture_end' THEN 'unacked_at_end' ELSE 'conn_closed' END AS otherwise,
-    s.sees_broker, u.broker_spot, e.fate
+    s.is_two_way, u.broker_spot, e.fate
   FROM received AS d JOIN numbered_consumers AS s ON s.c = d.c AND s.consumer_id = d.consumer_id
     AND s.x = d.x
   CROSS JOIN LATERAL (SELECT CASE WHEN s.closed_n > d.n THEN s.closed_n
@@ -505,7 +505,7 @@ undone_acks AS (
 )
 SELECT c, n, CASE WHEN outcome IS NOT NULL THEN end_n ELSE closed_n END AS end_n, CASE
   WHEN outcome IS NOT NULL THEN end_c END AS end_c,
-  CASE WHEN outcome IS NOT NULL THEN outcome WHEN NOT sees_broker
+  CASE WHEN outcome IS NOT NULL THEN outcome WHEN NOT is_two_way
     OR broker_spot < coalesce(closed_n, 2e18) THEN 'unknown_gap'
     ELSE coalesce(t.fate, otherwise) END AS outcome,
   CASE WHEN outcome = 'acked' THEN d.fate END AS fate, t.begin_n AS refused_n, d.ended_packet

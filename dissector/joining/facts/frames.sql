@@ -9,10 +9,6 @@ SELECT
   concat(capture, CASE WHEN leg = 'broker' AND twin_connection_id IS NOT NULL THEN ' proxy'
     ELSE '' END) AS d,
   ended, client_ip, broker_ip,
-  frames_to_client > 0 OR stream_bytes_to_client > 0
-    OR fin_packet_to_client IS NOT NULL AS sees_client,
-  frames_to_broker > 0 OR stream_bytes_to_broker > 0
-    OR fin_packet_to_broker IS NOT NULL AS sees_broker,
   packets_to_broker > 0 AND packets_to_client > 0 AS is_two_way,
   fin_packet_to_broker, fin_packet_to_client, ended_packet
 FROM connections WHERE protocol = 'pulsar';

@@ -1,16 +1,9 @@
 -- new_permits: what changes a balance of permits, with the balance behind it.
 
--- first_client_frames: the first frame to the client, of connections that are captured from the start.
-CREATE TEMP TABLE first_client_frames AS
-SELECT c, min(n) FILTER (command = 'CONNECT') AS connect_n,
-  min(n) FILTER (direction = 'to_client') AS n
-FROM numbered_frames GROUP BY c HAVING bool_or(command = 'CONNECT');
-
 -- flow_frames: FLOW commands. is_early: the broker does not know the consumer yet.
 CREATE TEMP TABLE flow_frames AS
 SELECT f.c, f.consumer_id, f.incarnation AS x, f.n, f.last_ts_ns, f.permits, s.opened_n,
-  s.opened_n IS NOT NULL AND k.sees_client AND NOT coalesce(s.ready_n < f.n, false)
-    AND NOT coalesce(h.connect_n < f.n AND coalesce(h.n > f.n, true), false)
+  s.opened_n IS NOT NULL AND k.is_two_way AND NOT coalesce(s.ready_n < f.n, false)
     AND NOT coalesce(s.message_n < f.n, false)
     AND NOT coalesce(u.client_before_spot > s.opened_n, false) AS is_early
 FROM numbered_frames AS f JOIN numbered_connections AS k ON k.c = f.c
@@ -25,7 +18,7 @@ JOIN (SELECT s.c, s.consumer_id, s.x, s.opened_n, max(p.ready_frame_no) AS ready
     AND b.x = s.x
   GROUP BY s.c, s.consumer_id, s.x, s.opened_n) AS s ON s.c = f.c AND s.consumer_id = f.consumer_id
     AND s.x = f.incarnation
-LEFT JOIN next_hidden_acks AS u ON u.c = f.c AND u.n = f.n LEFT JOIN first_client_frames AS h ON h.c = f.c
+LEFT JOIN next_hidden_acks AS u ON u.c = f.c AND u.n = f.n
 WHERE f.command = 'FLOW' AND f.consumer_id IS NOT NULL;
 
 -- part_changes: by how many messages partial acks, and acks that are undone, change what a consumer
@@ -86,12 +79,11 @@ balances AS (
     CASE WHEN NOT coalesce(e.n < s.subscription_n, false) THEN s.subscription_type END
       AS subscription_type,
     s.opened_n IS NOT NULL AND NOT coalesce(u.before_spot > s.opened_n, false)
-      AND k.sees_client AND NOT coalesce(h.connect_n < e.n AND coalesce(h.n > e.n, true), false)
-      AS is_whole, is_whole AND NOT e.was_unread AND NOT coalesce(s.closed_n < e.n, false)
+      AND k.is_two_way AS is_whole, is_whole AND NOT e.was_unread AND NOT coalesce(s.closed_n < e.n, false)
       AS baseline_known
   FROM running_sums AS e JOIN numbered_connections AS k ON k.c = e.c JOIN numbered_consumers AS s
     ON s.c = e.c AND s.consumer_id = e.consumer_id AND s.x = e.x
-  LEFT JOIN next_hidden_acks AS u ON u.c = e.c AND u.n = e.n LEFT JOIN first_client_frames AS h ON h.c = e.c
+  LEFT JOIN next_hidden_acks AS u ON u.c = e.c AND u.n = e.n
   WHERE e.event IS NOT NULL
 )
 SELECT connection_id, consumer_id, x AS incarnation, n AS frame_no,

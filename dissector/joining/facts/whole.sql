@@ -126,17 +126,22 @@ FROM answered_openings WHERE command IN ('PRODUCER', 'SUBSCRIBE') AND (answer_ra
 
 -- handles: producers and consumers of each capture, with their incarnation in the whole and the names
 -- that earlier captures give them. A capture without the broker's direction takes each opening for a
--- new incarnation (closed_by null: what closed the one before was not captured), another one an
--- opening of what is open for a repetition: what the whole has of both directions decides.
+-- new incarnation (closed_by null: what closed the one before was not captured), another one only that
+-- of an id that was there before, and else an opening of what is open for a repetition: what the whole
+-- has of both directions, and of earlier captures, decides.
 CREATE TABLE whole.handles AS
-WITH present AS (
+WITH parts AS (
+  SELECT p.*, c.packets_to_broker > 0 AND c.packets_to_client > 0 AS sees_both
+  FROM whole.parts AS p JOIN main.connections AS c USING (capture, connection_id)
+),
+present AS (
   SELECT 'producer' AS kind, p.chain, p.rank, t.producer_id AS id, t.incarnation AS own,
-    t.* EXCLUDE (producer_id, incarnation, capture, connection_id, origin_capture, place)
-  FROM main.all_producers AS t JOIN whole.parts AS p USING (capture, connection_id)
+    p.sees_both, t.* EXCLUDE (producer_id, incarnation, capture, connection_id, origin_capture, place)
+  FROM main.all_producers AS t JOIN parts AS p USING (capture, connection_id)
   UNION ALL BY NAME
   SELECT 'consumer' AS kind, p.chain, p.rank, t.consumer_id AS id, t.incarnation AS own,
-    t.* EXCLUDE (consumer_id, incarnation, capture, connection_id, origin_capture, place)
-  FROM main.all_consumers AS t JOIN whole.parts AS p USING (capture, connection_id)
+    p.sees_both, t.* EXCLUDE (consumer_id, incarnation, capture, connection_id, origin_capture, place)
+  FROM main.all_consumers AS t JOIN parts AS p USING (capture, connection_id)
 ),
 present_and_before AS (
   SELECT t.* REPLACE (o.n AS opened_frame_no, r.n AS ready_frame_no, c.n AS closed_frame_no),
@@ -187,7 +192,14 @@ incarnation_starts AS (
       CASE WHEN NOT is_repetition THEN refused_code END AS refused_code),
     CASE WHEN lag(own) OVER turns IS NULL THEN 1
     WHEN lag(is_repetition) OVER turns THEN 0
-    WHEN lag(closed_by) OVER turns IS NULL THEN (NOT is_two_way)::INT
+    WHEN lag(closed_by) OVER turns IS NULL THEN (CASE last_value(CASE
+        WHEN closed_by = 'capture_end' AND closed_frame_no IS NULL AND NOT coalesce(is_refused, false)
+          THEN 'open'
+        WHEN closed_by IS NOT NULL THEN 'closed'
+        WHEN opened_frame_no IS NOT NULL THEN 'unknown' END IGNORE NULLS) OVER (turns
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+      WHEN 'closed' THEN true WHEN 'open' THEN NOT is_two_way WHEN 'unknown' THEN NOT is_two_way
+      ELSE NOT is_two_way OR sees_both END)::INT
     WHEN own > 0 THEN 1
     WHEN opened_frame_no IS NULL THEN 0
     WHEN lag(closed_by) OVER turns = 'capture_end' AND lag(closed_frame_no) OVER turns IS NULL
@@ -226,8 +238,8 @@ CREATE TABLE whole.merged_handles AS
 WITH merged_parts AS (
   SELECT kind, chain, id, incarnation,
     arg_min(COLUMNS(* EXCLUDE (kind, chain, rank, id, own, place, incarnation, closed_frame_no, closed_by,
-      refused_code, is_refused, is_repetition, begins, topic_before, name_before, subscription_before,
-      epoch)), place) AS '\0',
+      refused_code, is_refused, is_repetition, sees_both, begins, topic_before, name_before,
+      subscription_before, epoch)), place) AS '\0',
     arg_max(epoch, place) AS epoch,
     coalesce(arg_min(closed_frame_no, place) FILTER (closed_by IN ('client', 'broker')),
       arg_max(closed_frame_no, place)) AS closed_frame_no,

@@ -9,7 +9,7 @@ from dissector.protocols.columns import COMPLETE, FrameColumns
 from dissector.protocols.frame_notices import note_frame
 from dissector.protocols.pulsar.consumption import bitsets, claims
 from dissector.protocols.pulsar.consumption import state as consumption_state
-from dissector.protocols.pulsar.consumption.consumers import find_consumer, see_broker_side
+from dissector.protocols.pulsar.consumption.consumers import find_consumer
 from dissector.protocols.pulsar.consumption.deliveries import end_all, end_delivery, has_identity
 from dissector.protocols.pulsar.consumption.identities import cell_of, find_page
 from dissector.protocols.pulsar.consumption.published import transaction_of
@@ -375,7 +375,6 @@ def handle_ack(state: ConsumptionState, context: PassContext, row: int) -> None:
     consumer = find_consumer(state, frames.connection_id[row], frames.consumer_id[row])
     if consumer == ABSENT:
         return
-    see_broker_side(state, consumer)
     transaction = ABSENT
     if frames.txn_most_bits[row] != NULL and frames.txn_least_bits[row] != NULL:
         transaction = transaction_of(state, frames.txn_most_bits[row], frames.txn_least_bits[row])
@@ -404,7 +403,6 @@ def handle_redeliver(state: ConsumptionState, context: PassContext, row: int) ->
     consumer = find_consumer(state, frames.connection_id[row], frames.consumer_id[row])
     if consumer == ABSENT:
         return
-    see_broker_side(state, consumer)
     if _asks_for_all(state, frames, row, consumer):
         state.consumers.wants_all[consumer] = 1
         end_all(state, context, row, consumer, REDELIVERY_REQUESTED)

@@ -117,7 +117,6 @@ def add_connection(state: ConsumptionState, connection: int) -> int:
         if row != tables.ABSENT:
             tables.put(state.table, connection, 0, 0, TableKey.CONNECTION, row)
             connections.matrix[:, row] = 0
-            connections.is_client_missing[row] = 1  # until a frame to its client is seen
             connections.broker_gap_at[row] = -1
             connections.client_gap_at[row] = -1
             connections.first[row] = tables.ABSENT
@@ -287,7 +286,7 @@ def forget_connection(state: ConsumptionState, connection: int) -> None:
 @kernel
 def note_gap(state: ConsumptionState, connection: int, to_broker: bool) -> None:
     """Note that frames of one direction may be missing: the balances there become unknown."""
-    row = find_connection(state, connection)
+    row = add_connection(state, connection)
     if row == tables.ABSENT:
         return
     clock = state.counters[consumption_state.CLOCK]
@@ -414,16 +413,8 @@ def undo_seek(state: ConsumptionState, row: int, frame_no: int) -> None:
 
 
 @inlined
-def see_broker_side(state: ConsumptionState, row: int) -> None:
-    """Note that a frame from this consumer was seen: its acks are captured, too."""
+def note_two_way(state: ConsumptionState, row: int, is_two_way: int) -> None:
+    """Note for a consumer's connection whether both its directions are captured."""
     connection_row = state.consumers.connection_row[row]
     if connection_row != tables.ABSENT:
-        state.connections.is_broker_seen[connection_row] = 1
-
-
-@inlined
-def see_client_side(state: ConsumptionState, row: int) -> None:
-    """Note that a frame to this consumer was seen: its deliveries are captured, too."""
-    connection_row = state.consumers.connection_row[row]
-    if connection_row != tables.ABSENT:
-        state.connections.is_client_missing[connection_row] = 0
+        state.connections.is_two_way[connection_row] |= is_two_way

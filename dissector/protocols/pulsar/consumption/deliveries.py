@@ -116,7 +116,7 @@ def unresolved(state: ConsumptionState, delivery: int, outcome: int) -> int:
         outcome = state.deliveries.taken_back[delivery]
     if row == ABSENT:
         return outcome
-    if state.connections.is_broker_seen[row] == 0:
+    if state.connections.is_two_way[row] == 0:
         return enums.UNKNOWN_GAP
     if state.connections.broker_gap_at[row] >= state.deliveries.frame_no[delivery]:
         return enums.UNKNOWN_GAP

@@ -141,7 +141,7 @@ def _open_consumer(state: ConsumptionState, context: PassContext, row: int) -> N
     consumers.type[consumer] = frames.subscription_type[row]
     consumers.opened_at[consumer] = frames.frame_no[row]
     consumers.known_at[consumer] = frames.frame_no[row]
-    consumption_consumers.see_broker_side(state, consumer)
+    consumption_consumers.note_two_way(state, consumer, frames.is_two_way[row])
     if before != ABSENT or frames.handle_incarnation[row] > 0:
         add_permit_row(state, context, row, consumer, RESET, NULL)
 
@@ -160,14 +160,12 @@ def handle_lifecycle(state: ConsumptionState, context: PassContext, row: int) ->
     )
     if consumer == ABSENT or consumers.state[consumer] == ConsumerState.CLOSED:
         return
-    if frames.direction[row] == columns.TO_CLIENT:
-        consumption_consumers.see_client_side(state, consumer)
+    consumption_consumers.note_two_way(state, consumer, frames.is_two_way[row])
     if step == Lifecycle.REPEATED:
         # The consumer stays open; the frame may have names that a late capture start missed.
         if consumers.type[consumer] == NULL:
             consumers.type[consumer] = frames.subscription_type[row]
         _update_names(state, context, row, consumer)
-        consumption_consumers.see_broker_side(state, consumer)
     elif step == Lifecycle.READY:
         if consumers.state[consumer] == ConsumerState.OPENING:
             consumers.state[consumer] = ConsumerState.READY
@@ -175,7 +173,6 @@ def handle_lifecycle(state: ConsumptionState, context: PassContext, row: int) ->
         consumption_consumers.mark_leaving(state, consumer, LeftBy.CLIENT)
         consumption_consumers.remember_request(state, consumer, frames.frame_no[row])
         consumers.state[consumer] = ConsumerState.CLOSING
-        consumption_consumers.see_broker_side(state, consumer)
     elif step == Lifecycle.CLOSED_BY_BROKER:
         _end_consumer(state, context, row, consumer, LeftBy.BROKER, CONSUMER_CLOSED)
     elif step in (Lifecycle.CLOSED_BY_CLIENT, Lifecycle.REFUSED):
@@ -226,6 +223,9 @@ def handle_event(state: ConsumptionState, context: PassContext, row: int) -> Non
     """Handle an event between frames: a close, a FIN or a gap."""
     frames = context.frames
     event = frames.command[row]
+    connection_row = consumption_consumers.find_connection(state, frames.connection_id[row])
+    if connection_row != ABSENT:
+        state.connections.is_two_way[connection_row] |= frames.is_two_way[row]
     if event == FrameEvent.CLOSE:
         _handle_close(state, context, row)
     elif event == FrameEvent.FIN:
@@ -296,14 +296,7 @@ def handle_slow_path(state: ConsumptionState, context: PassContext, row: int) ->
     """Handle rare commands that change a connection, a consumer or a transaction."""
     frames = context.frames
     command = frames.command[row]
-    if command in (commands.CONNECT, commands.CONNECTED):
-        connection_row = consumption_consumers.add_connection(state, frames.connection_id[row])
-        if connection_row != ABSENT:
-            is_request = command == commands.CONNECT
-            state.connections.is_client_missing[connection_row] = 1 if is_request else 0
-            if is_request:
-                state.connections.is_broker_seen[connection_row] = 1
-    elif command in (commands.END_TXN, commands.END_TXN_RESPONSE, commands.END_TXN_ON_SUBSCRIPTION):
+    if command in (commands.END_TXN, commands.END_TXN_RESPONSE, commands.END_TXN_ON_SUBSCRIPTION):
         _handle_transaction(state, context, row)
     elif command in (commands.CONSUMER_STATS_RESPONSE, commands.ERROR, commands.ACK_RESPONSE):
         _handle_answer(state, context, row)

@@ -39,7 +39,7 @@ def message_cost(frames: FrameColumns, row: int, words: Int64Array) -> int:
 def is_whole_since(state: ConsumptionState, row: int, frame_no: int) -> bool:
     """Whether no frame of a consumer's connection is missing since a frame; below 1: since none.
 
-    One is if nothing of the broker's direction was captured: deliveries were not seen.
+    One is if only one direction was captured: deliveries were not seen.
     """
     connection_row = state.consumers.connection_row[row]
     if frame_no <= 0 or connection_row == ABSENT:
@@ -48,7 +48,7 @@ def is_whole_since(state: ConsumptionState, row: int, frame_no: int) -> bool:
     return bool(
         frame_no > connections.broker_gap_at[connection_row]
         and frame_no > connections.client_gap_at[connection_row]
-        and connections.is_client_missing[connection_row] == 0
+        and connections.is_two_way[connection_row] == 1
     )
 
 
@@ -122,7 +122,7 @@ def counts_flow(state: ConsumptionState, consumer: int) -> bool:
     row = consumers.connection_row[consumer]
     if consumers.state[consumer] == ConsumerState.OPENING and row != ABSENT:
         has_gap = connections.client_gap_at[row] >= consumers.opened_at[consumer]
-        if not has_gap and connections.is_client_missing[row] == 0:
+        if not has_gap and connections.is_two_way[row] == 1:
             return False
         consumers.state[consumer] = ConsumerState.READY
     elif consumers.state[consumer] == ConsumerState.CLOSED and row != ABSENT:

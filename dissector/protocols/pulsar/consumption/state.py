@@ -179,15 +179,13 @@ class ConsumerConnections(Bundle):
 
     broker_gap_at, client_gap_at: frame before the last gap towards the broker or the client, -1 if
         none.
-    is_broker_seen: 1 if a frame towards the broker was seen.
-    is_client_missing: 1 while no frame towards the client was seen; a CONNECT sets it again.
+    is_two_way: 1 once packets of both directions were captured, see `FrameColumns`.
     first, last, length: its consumers.
     """
 
     broker_gap_at: Int64Array
     client_gap_at: Int64Array
-    is_broker_seen: Int64Array
-    is_client_missing: Int64Array
+    is_two_way: Int64Array
     first: Int64Array
     last: Int64Array
     length: Int64Array

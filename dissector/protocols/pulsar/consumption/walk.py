@@ -47,7 +47,7 @@ def _handle_message(state: ConsumptionState, context: PassContext, row: int) -> 
         consumption_consumers.revive(state, consumer)
     elif consumers.state[consumer] == ConsumerState.OPENING:
         consumers.state[consumer] = ConsumerState.READY
-    consumption_consumers.see_client_side(state, consumer)
+    consumption_consumers.note_two_way(state, consumer, context.frames.is_two_way[row])
     cost = consumption_permits.message_cost(context.frames, row, context.words)
     deliveries.open_delivery(state, context, row, consumer, cost)
     if consumer == consumption_state.OVERFLOW_CONSUMER:
@@ -61,7 +61,7 @@ def _handle_flow(state: ConsumptionState, context: PassContext, row: int) -> Non
     """FLOW: add its permits, unless the broker does not know the consumer yet."""
     permits = context.frames.permits[row]
     consumer = lifecycle.consumer_of(state, context, row)
-    consumption_consumers.see_broker_side(state, consumer)
+    consumption_consumers.note_two_way(state, consumer, context.frames.is_two_way[row])
     delta = 0
     if consumption_permits.counts_flow(state, consumer):
         delta = consumption_permits.change_balance(state, consumer, permits)
@@ -206,8 +206,6 @@ def _matters(frames: FrameColumns, row: int) -> bool:
     if command < 0:
         return bool(command != NULL)
     return command in (
-        commands.CONNECT,
-        commands.CONNECTED,
         commands.ERROR,
         commands.SEEK,
         commands.CONSUMER_STATS,

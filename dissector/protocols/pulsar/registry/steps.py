@@ -244,11 +244,14 @@ def _handle_opening(
         client_handles.state[client_handle] = HandleState.UNOPENED
         phase = HandleState.UNOPENED
     is_open = phase in (HandleState.OPENING, HandleState.OPEN)
-    if is_open and frames.is_two_way[row] != 0:
+    is_known = client_handles.opened_frame_no[client_handle] != NULL and frames.is_two_way[row] != 0
+    if is_open and is_known:
         lifecycle = Lifecycle.REPEATED
         note_frame(context.notices, ID_REOPENED, frames, row, number, NULL)
     else:
-        # Without the broker's frames it is not known how an open one ended; most were closed.
+        # It is not known how an open one ended without the broker's frames, or if it was there before
+        # the capture: its client uses what the broker has closed until it knows, and the broker may
+        # still confirm sends. Most were closed.
         if is_open or phase == HandleState.CLOSING:
             closed_by = NULL if is_open else BY_CLIENT
             registry_client_handles.close_handle(state, context.out, client_handle, closed_by, NULL)
