@@ -82,6 +82,11 @@ NOTICES: Final = (
         "info",
         "damaged segment of {value} bytes: a good copy takes its place if one comes",
     ),
+    NoticeKind(
+        "translated_copy",
+        "info",
+        "connection {value} has the same packets with other addresses (NAT): they count once",
+    ),
     NoticeKind("two_clocks", "info", "packets were captured twice, {value} apart: two clocks"),
     NoticeKind(
         "renumbered",

@@ -26,11 +26,12 @@ from dissector.protocols.framing import (
     find_connections,
     named,
 )
-from dissector.protocols.interface import ConnectionFacts, Specs
+from dissector.protocols.interface import CLIENT_LEG, PROXY_LEG, ConnectionFacts, Specs
 from dissector.schemas.connections import TCP_COLUMNS
 from dissector.schemas.enums import OTHER_PROTOCOLS
 from dissector.schemas.spans import gather_spans
 from dissector.stream.columns import ENDED_CAPTURE_END, ENDED_NAMES
+from dissector.stream.records import Connections
 from dissector.stream.streams import ConnectionEnds, ConnectionRows, Streams
 from dissector.tls.facts import tls_columns
 from dissector.tls.room import TlsRoom
@@ -211,7 +212,9 @@ class ConnectionTable:
             "connection_id": connections,
             **self._identity_columns(rows, roles),
             **self._ending_columns(rows, roles),
-            **self._protocol_columns(connections.tolist(), facts, roles),
+            **self._protocol_columns(
+                connections.tolist(), _with_translations(rows.connections, facts), roles
+            ),
         }
         for suffix, endpoint_index in (
             ("to_broker", roles.client),
@@ -415,6 +418,23 @@ class ConnectionTable:
         notices, _ = self._held.pop(self._held.connections().tolist())
         notices[:, _DIRECTION] = UNKNOWN_DIRECTION
         return notices
+
+
+def _with_translations(
+    rows: Connections, facts: Mapping[int, ConnectionFacts]
+) -> Mapping[int, ConnectionFacts]:
+    """The facts of connections, with the legs and twins of those captured around a translation."""
+    legs = {PROXY_LEG: rows.copy_of, CLIENT_LEG: rows.twin}
+    if all((twins == NULL).all() for twins in legs.values()):
+        return facts
+    known = dict(facts)
+    for leg, twins in legs.items():
+        for row in np.flatnonzero(twins != NULL).tolist():
+            connection = int(rows.connection_id[row])
+            own = known.get(connection, ConnectionFacts())
+            if leg == PROXY_LEG or own.leg is None:
+                known[connection] = own._replace(leg=leg, twin_connection_id=int(twins[row]))
+    return known
 
 
 def _of_endpoint(values: tuple[Int64Array, Int64Array], endpoint_index: Int64Array) -> Int64Array:

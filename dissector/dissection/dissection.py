@@ -16,6 +16,7 @@ from dissector.blocks import ByteArray, Coded, Int64Array, TableBlock
 from dissector.capture.reader import CaptureReader, FileFacts
 from dissector.dissection.connection_rows import ConnectionTable
 from dissector.dissection.conversation import AS_CAPTURED, Conversation
+from dissector.dissection.copied_connections import CopiedConnections
 from dissector.dissection.event_rows import EventRows
 from dissector.dissection.frame_stages import FrameStages
 from dissector.dissection.merging import interleaved, merged
@@ -131,6 +132,7 @@ class Dissection:
         self._fed_blocks = 0  # of frames, by this call of `feed`, and by the one before
         self._fed_before = 0
         self._repeated: tuple[set[int], set[int]] = (set(), set())
+        self._copies = CopiedConnections()
         self._is_in_file = False
         self._is_side_lasting = False
 
@@ -287,11 +289,12 @@ class Dissection:
         return self._without_timestamp.cleared(blocks)
 
     def repeated(self) -> set[int]:
-        """Connections whose facts repeat another one's: the proxy's side of a pair.
+        """Connections whose facts repeat another one's: the proxy's side of a pair, and copies.
 
         They are open or closed recently, as their last rows may be returned after they closed.
         """
-        return set().union(*self._repeated, *(decoder.repeated() for decoder in self._decoders))
+        of_decoders = (decoder.repeated() for decoder in self._decoders)
+        return self._copies.open.union(*self._repeated, *of_decoders)
 
     def open_gaps(self) -> tuple[int, int]:
         """Number and bytes of holes in connections whose rows are not written yet."""
@@ -364,7 +367,9 @@ class Dissection:
             # Before the first timestamp: protocols compute with times; results are cleared later.
             times = ranges.ts_ns[:rows]
             times[times == NULL] = 0
-        self._hold_notices(self._streams.notices())
+        notices = self._streams.notices()
+        self._copies.note(notices)
+        self._hold_notices(notices)
         ranges, rows, sources = self._tls.advance(ranges, rows, sources)
         self._is_side_lasting = sources[RangeSource.SIDE] is not buffers.assembled
         self._hold_notices(self._tls.notices())
@@ -396,7 +401,8 @@ class Dissection:
             block.frames.source[: block.rows],
             [RangeSource.HEAP] if self._is_side_lasting else [RangeSource.HEAP, RangeSource.SIDE],
         )
-        self._stages.begin(with_copies(block, np.flatnonzero(is_overwritten), RangeSource.HEAP))
+        copied = with_copies(block, np.flatnonzero(is_overwritten), RangeSource.HEAP)
+        self._stages.begin(copied._replace(copies=self._copies.take_new()))
         self._fed_blocks += 1
 
     def _add_rows(
@@ -435,6 +441,7 @@ class Dissection:
         self._repeated[0].update(
             number for number, facts in facts_of.items() if facts.leg == PROXY_LEG
         )
+        self._repeated[0].update(self._copies.close(connections))
         return facts_of
 
     def _count_malformed(self, block: FrameBlock) -> None:

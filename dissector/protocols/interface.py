@@ -38,15 +38,18 @@ class FrameBlock(NamedTuple):
     matrix: int64[FRAME_COLUMN_COUNT, capacity].
     frames: its rows by name.
     rows: how many are used.
+    copies: connections newly known as copies of others (`stream.translations`).
     """
 
     matrix: Int64Array
     frames: FrameColumns
     rows: int
     sources: Sources
+    copies: tuple[int, ...] = ()
 
 
-# Legs of a proxied pair: the two connections of a client that were captured around a proxy.
+# Legs of a pair: two connections with the same frames, captured around a proxy, or before and
+# behind the translation of an address, when the one captured second counts as the proxy's.
 CLIENT_LEG: Final = "client"  # from the client to the proxy
 PROXY_LEG: Final = "broker"  # from the proxy to the broker
 

@@ -158,10 +158,11 @@ TABLE: Final = Table(
         name("history", "What happened, in Zeek's letters; upper case is from the opener."),
         name(
             "leg",
-            "Side of a proxy if both sides were captured: client or broker.",
-            "no proxied pair",
+            "Side of a proxy, or of an address translation, if both sides were captured: client or "
+            "broker. Behind a translation the connection seen second is the broker's.",
+            "no such pair",
         ),
-        number("twin_connection_id", "", "The connection on the proxy's other side.", "none"),
+        number("twin_connection_id", "", "The connection on the other side.", "none"),
         *_both_directions(),
         name("client_version", "Version that the client stated in CONNECT.", "not seen"),
         name("server_version", "Version that the broker stated in CONNECTED.", "not seen"),

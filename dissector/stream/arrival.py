@@ -24,6 +24,7 @@ from dissector.stream.segment import Segment
 from dissector.stream.sequence import distance, offset_near, sequence_at
 from dissector.stream.state import StreamState
 from dissector.stream.teardown import receive_fin, receive_rst
+from dissector.stream.translations import LOOKS, look_for_original
 
 _OVERLAP_CONFLICT: Final = NOTICE_NUMBER["overlap_conflict"]
 _TWO_CLOCKS: Final = NOTICE_NUMBER["two_clocks"]
@@ -112,6 +113,8 @@ def receive_segment(
     _count_packet(state, direction_index, segment)
     if _is_copy(state, direction_index, segment, data):
         return
+    if connections.looks[connection] < LOOKS:
+        look_for_original(state, connection, segment, data)
     if connections.ended_packet[connection] != NULL:
         _count_late(directions, direction_index, segment)
         return

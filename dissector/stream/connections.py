@@ -330,6 +330,8 @@ def _set_up(state: StreamState, row: int, segment: Segment) -> None:
     connections.syn_ts_ns[row] = NULL
     connections.handshake_rtt_ns[row] = NULL
     connections.lru_list[row] = -1
+    connections.copy_of[row] = NULL
+    connections.twin[row] = NULL
     for endpoint_index in range(2):
         direction_index = records.direction_at(row, endpoint_index)
         for level in range(state.heads.shape[1]):

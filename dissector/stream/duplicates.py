@@ -30,8 +30,8 @@ from dissector.stream.segment import Segment
 from dissector.stream.sequence import distance, mix
 
 BUCKETS: Final = 1 << 14
-_BUCKET_ROWS: Final = 4
-SIGNATURES: Final = BUCKETS * _BUCKET_ROWS
+BUCKET_ROWS: Final = 4
+SIGNATURES: Final = BUCKETS * BUCKET_ROWS
 WINDOW_NS: Final = DUPLICATE_WINDOW_MS * 1_000_000
 
 # Odd multipliers without structure, one per part of a packet.
@@ -51,11 +51,20 @@ class Signatures(Records):
     ts_ns: Int64Array
 
 
+class FirstPackets(Records):
+    """Hashes of the first packets of connections, 0: none, when they were captured, and the
+    connection_id; a bucket is four rows, the latest first."""
+
+    hash: Int64Array
+    ts_ns: Int64Array
+    connection_id: Int64Array
+
+
 @inlined
 def signature(segment: Segment, direction: int, data: ByteArray) -> int:
     """A hash of what copies of a packet have in common, never 0.
 
-    direction: connection_id * 2 + endpoint_index.
+    direction: connection_id * 2 + endpoint_index, or one number for all.
     """
     value = product(direction, _DIRECTION)
     value ^= product(segment.sequence | (segment.flags << 33), _SEQUENCE)
@@ -76,7 +85,7 @@ def signature(segment: Segment, direction: int, data: ByteArray) -> int:
 
 @inlined
 def _bucket(value: int) -> int:
-    return ((value >> 17) & (BUCKETS - 1)) * _BUCKET_ROWS
+    return ((value >> 17) & (BUCKETS - 1)) * BUCKET_ROWS
 
 
 @kernel
@@ -84,7 +93,7 @@ def remembered(signatures: Signatures, value: int, ts_ns: int) -> int:
     """The time in ns to the nearest packet of this signature; NULL if there is none."""
     start = _bucket(value)
     nearest = NULL
-    for row in range(start, start + _BUCKET_ROWS):
+    for row in range(start, start + BUCKET_ROWS):
         if signatures.hash[row] == value:
             apart = abs(ts_ns - signatures.ts_ns[row])
             if nearest == NULL or apart < nearest:
@@ -117,7 +126,7 @@ def remember(signatures: Signatures, value: int, ts_ns: int) -> None:
     """Store a signature; it replaces the oldest one of its bucket."""
     start = _bucket(value)
     # Moved along instead of searched for the oldest: a search costs a mispredicted branch.
-    for row in range(start + _BUCKET_ROWS - 1, start, -1):
+    for row in range(start + BUCKET_ROWS - 1, start, -1):
         signatures.hash[row] = signatures.hash[row - 1]
         signatures.ts_ns[row] = signatures.ts_ns[row - 1]
     signatures.hash[start] = value

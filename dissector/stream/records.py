@@ -40,6 +40,10 @@ class Connections(Records):
     is_detached: it is not in the index, so no packet finds it.
     has_copies: the tap has shown a packet with data twice.
     has_two_clocks: copies far apart in time were noted.
+    copy_of, twin: connection_id of the connection of which it is a copy, and of one that is a copy
+        of it; NULL none (`translations.py`).
+    looks: first packets that were compared with those of other connections.
+    candidate, matches: connection_id with which the first one agreed, and how many of them do.
     """
 
     key_hash: Int64Array
@@ -75,6 +79,11 @@ class Connections(Records):
     handshake_rtt_ns: Int64Array
     has_copies: Int64Array
     has_two_clocks: Int64Array
+    copy_of: Int64Array
+    twin: Int64Array
+    looks: Int64Array
+    candidate: Int64Array
+    matches: Int64Array
     first_ts_ns: Int64Array
     vlans: Int64Array
     tunnel: Int64Array

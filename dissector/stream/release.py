@@ -22,6 +22,7 @@ from dissector.stream.output import Range, note_direction, put_range
 from dissector.stream.queue import queue_put, queue_remove
 from dissector.stream.records import LRU_LINGERING, LRU_SYN_ONLY, NEVER, Directions, direction_at
 from dissector.stream.state import StreamState, StreamStatus
+from dissector.stream.translations import LOOKS
 
 _GAP_LOST: Final = NOTICE_NUMBER["gap_lost"]
 _HELD_BYTES_LIMIT: Final = NOTICE_NUMBER["held_bytes_limit"]
@@ -269,6 +270,7 @@ def _is_slow(state: StreamState, connection: int) -> bool:
         or _is_direction_slow(state.directions, direction_at(connection, 1))
         or connections.lru_list[connection] == LRU_SYN_ONLY
         or connections.rtt_pending[connection] != 0
+        or connections.looks[connection] < LOOKS
         or connections.closing[connection] >= 0
         or connections.ended_packet[connection] != NULL
     )

@@ -17,7 +17,7 @@ from dissector.notice_rows import Notices, new_notices
 from dissector.states import State
 from dissector.stream import records
 from dissector.stream.columns import RangeColumns, RangeKind
-from dissector.stream.duplicates import SIGNATURES, Signatures
+from dissector.stream.duplicates import SIGNATURES, FirstPackets, Signatures
 from dissector.stream.index import leave, new_index
 from dissector.stream.queue import Queue, grown_queue, new_queue
 from dissector.stream.records import (
@@ -45,6 +45,7 @@ _FIRST_HEAP_BYTES: Final = 1 << 20
 _FIRST_NODES: Final = 1 << 10
 _FIRST_ROWS: Final = 1 << 8
 _FIRST_BLOCK_ROWS: Final = 1 << 10
+_FIRST_PACKETS: Final = 1 << 14
 
 
 class StreamOptions(NamedTuple):
@@ -84,6 +85,7 @@ class StreamState(State):
     successors: int64[nodes, LEVELS].
     predecessors: int64[LEVELS], the nodes before the position last searched; -1 none.
     signatures: recent packets (`duplicates.py`).
+    first_packets: of recent connections (`translations.py`).
     ranges, notices: output.
     retired: connections that are over, in order.
     secret: of hashes.
@@ -106,6 +108,7 @@ class StreamState(State):
     predecessors: Int64Array
     heap: ByteArray
     signatures: Signatures
+    first_packets: FirstPackets
     counters: Counters
     settings: StreamSettings
     ranges: RangeColumns
@@ -136,6 +139,7 @@ def new_state(options: StreamOptions) -> StreamState:
         predecessors=np.full(records.LEVELS, -1, np.int64),
         heap=np.empty(_FIRST_HEAP_BYTES, np.uint8),
         signatures=Signatures.new(SIGNATURES),
+        first_packets=FirstPackets.new(_FIRST_PACKETS),
         counters=_new_counters(secret),
         settings=_settings(options),
         ranges=RangeColumns.new(block_rows),

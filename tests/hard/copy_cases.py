@@ -175,10 +175,10 @@ def two_hosts_with_clocks_close_by() -> bytes:
 @case("B56")
 def before_and_behind_a_translation() -> bytes:
     """The same packets with the client's address, and with that of a gateway."""
-    inside = talk(6, seed=9)
-    outside = talk(6, seed=9, client=("192.0.2.7", 61000))
+    inside = stamped(talk(6, seed=9))
+    outside = Tape(client=("192.0.2.7", 61000))
     outside.packets = [
-        each._replace(ts_ns=each.ts_ns + MS // 10, hop_limit=63) for each in outside.packets
+        each._replace(ts_ns=each.ts_ns + MS // 10, hop_limit=63) for each in inside.packets
     ]
     records = [*inside.records(), *outside.records()]
     return capture(sorted(records, key=lambda record: record.ts_ns))

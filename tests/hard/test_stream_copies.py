@@ -89,9 +89,13 @@ def test_b55_two_taps_with_different_clocks_are_one_flow(make, apart_ns: int) ->
     assert f" {duration_text(apart_ns / 1_000_000)} apart" in notice["text"]
 
 
-def test_b56_both_sides_of_a_translation_are_two_flows() -> None:
+def test_b56_what_is_seen_behind_a_translation_is_a_copy() -> None:
     tables = dissected(made.before_and_behind_a_translation())
     inside, outside = tables["connections"]
+    assert [row["leg"] for row in (inside, outside)] == ["client", "broker"]
+    assert [row["twin_connection_id"] for row in (inside, outside)] == [1, 0]
+    assert "translated_copy" in codes(tables)
+    assert {row["attempt"] for row in tables["exchanges"]} <= {None, 1}
     tape = talk(6, seed=9)
     assert {inside["client_ip"], outside["client_ip"]} == {"10.0.0.1", "192.0.2.7"}
     for row in (inside, outside):

@@ -6,7 +6,7 @@ so that the order of both directions does not change.
 
 import random
 import struct
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice, pairwise
 from typing import NamedTuple
 
@@ -228,4 +228,46 @@ def filtered(capture: bytes, is_kept: Callable[[End, End], bool]) -> bytes:
             if not is_kept(source, target):
                 continue
         packets.append(time + struct.pack("<II", len(data), size) + data)
+    return b"".join(packets)
+
+
+def _readdressed(data: bytes, at: Packet, addresses: Mapping[bytes, bytes]) -> bytes:
+    """A packet with other addresses, one hop further on. Its TCP checksum changes as a router's
+    does: a right one stays right, one that the network card is to compute is left to it."""
+    first, length = (at.ip + 12, 4) if data[at.ip] >> 4 == 4 else (at.ip + 8, 16)
+    packet = bytearray(data)
+    packet[at.ip + (8 if length == 4 else 7)] -= 1
+    before = data[first : first + 2 * length]
+    ends = [before[:length], before[length:]]
+    packet[first : first + 2 * length] = b"".join(addresses.get(end, end) for end in ends)
+    after = bytes(packet[first : first + 2 * length])
+    (stored,) = struct.unpack_from(">H", data, at.tcp + 16)
+    is_left_to_card = stored in (0, _sums(data, at, at.end)[1] ^ 0xFFFF)
+    if is_left_to_card:
+        new = stored and _sums(packet, at, at.end)[1] ^ 0xFFFF
+    else:
+        kept = struct.pack(">HH", ~stored & 0xFFFF, internet_checksum(before))
+        new = internet_checksum(kept + after)
+    struct.pack_into(">H", packet, at.tcp + 16, new)
+    return bytes(packet)
+
+
+def translated(capture: bytes, addresses: Mapping[bytes, bytes]) -> bytes:
+    """A pcap file that shows each TCP packet twice, as a node of a cluster does: before and behind
+    the translation of the addresses of brokers.
+
+    addresses: by an address of a broker as its clients know it, its own.
+    """
+    (link_type,) = struct.unpack_from("<I", capture, 20)
+    packets = [capture[:24]]
+    for time, data, size in records(capture):
+        head = time + struct.pack("<II", len(data), size)
+        at = headers(data, link_type)
+        views = [data]
+        if at is not None:
+            other = _readdressed(data, at, addresses)
+            target = at.ip + (16 if data[at.ip] >> 4 == 4 else 24)
+            to_broker = any(data[target:].startswith(address) for address in addresses)
+            views = [data, other] if to_broker else [other, data]
+        packets += [head + view for view in views]
     return b"".join(packets)

@@ -34,6 +34,9 @@ from dissector.protocols.interface import (
 
 _NAMED: Final = ("topic", "subscription", "producer_name", "consumer_name")
 _PICKED: Final = ("command", "compression", *_NAMED)
+# In place of the protocol's number, while a block is paired: frames of connections that are copies
+# of others have state of their own, so that nothing in it is counted twice.
+_COPIES: Final = 1 << 20
 _NUMBERS: Final = np.array([COLUMN_NUMBER[name] for name in _PICKED], np.int64)
 
 
@@ -74,13 +77,17 @@ class CursusDecoder:
         self._decoder = BodyDecoder(
             self._names, options.protocol_number, options.redact, options.want_detail
         )
-        self._exchanges = CursusExchanges(
-            self._names,
-            self._decoder,
-            self.notices,
-            options.protocol_number,
-            options.bounded(MAX_PENDING_REQUESTS),
+        self._exchanges, self._of_copies = (
+            CursusExchanges(
+                self._names,
+                self._decoder,
+                self.notices,
+                protocol,
+                options.bounded(MAX_PENDING_REQUESTS),
+            )
+            for protocol in (options.protocol_number, _COPIES)
         )
+        self._copies: set[int] = set()  # open connections that are copies of others
         self._messages = Messages(self._names, options.properties, options.payload_sha256)
         self._read: dict[int, DecodedBody] = {}
 
@@ -98,11 +105,17 @@ class CursusDecoder:
             sources = (*block.sources, self._decoder.opening.opened)
             messages += self._messages.advance(frames, first, stop, sources, self._decoder.bodies)
             first = stop
-        self._exchanges.advance(frames, block.rows, len(mine), self._read)
+        self._copies.update(block.copies)
+        copied = mine[np.isin(frames.connection_id[mine], list(self._copies))]
+        frames.protocol[copied] = _COPIES
+        self._exchanges.advance(frames, block.rows, len(mine) - len(copied), self._read)
+        self._of_copies.advance(frames, block.rows, len(copied), self._read)
+        frames.protocol[copied] = self._protocol
         texts = {row: self._texts(frames, row) for row in self._with_texts(frames, mine)}
         return _Decoded(
             messages, self._names.update(), texts,
-            self._exchanges.client_handles(), self._exchanges.relations(),
+            self._exchanges.client_handles() + self._of_copies.client_handles(),
+            self._exchanges.relations() + self._of_copies.relations(),
         )  # fmt: skip
 
     def _rows_to_parse(self, block: FrameBlock, first: int, stop: int) -> list[int]:
@@ -192,16 +205,18 @@ class CursusDecoder:
 
     def connection_facts(self, connections: Sequence[int]) -> dict[int, ConnectionFacts]:
         """Remove and return the facts of ended connections."""
-        known = self._exchanges.negotiated
-        return {each: known.pop(each) for each in filter(known.__contains__, connections)}
+        self._copies.difference_update(connections)
+        ended = (self._exchanges.negotiated, self._of_copies.negotiated)
+        return {each: known.pop(each) for known in ended for each in connections if each in known}
 
     def open_facts(self, connections: Sequence[int]) -> dict[int, ConnectionFacts]:
         """The facts of connections so far."""
-        known = ((each, self._exchanges.open_facts(each)) for each in connections)
+        both = (self._exchanges, self._of_copies)
+        known = ((each, one.open_facts(each)) for one in both for each in connections)
         return {each: facts for each, facts in known if facts is not None}
 
     def repeated(self) -> Collection[int]:
-        """Ignored: there is no proxy of Cursus."""
+        """Ignored: there is no proxy of Cursus, and the dissection knows the copies."""
         return ()
 
     def drain_hidden(self) -> tuple[int, int]:
@@ -211,15 +226,22 @@ class CursusDecoder:
 
     def finish(self) -> list[TableBlock]:
         """Close what is open at the capture's end."""
-        self._exchanges.finish()
+        both = (self._exchanges, self._of_copies)
+        rows = [rows for one in both for rows in _finished(one)]
         self.notices.add(of_long_names(self._names.drain_cut()))
-        memories = self._exchanges.memories()
+        memories = [memory for one in both for memory in one.memories()]
         self.notices.add(of_limits(*memories, crowded=self._names.crowded))
-        return self._exchanges.client_handles() + self._exchanges.relations()
+        return rows
 
     def open_rows(self) -> list[TableBlock]:
         """The rows that `finish` would return now."""
         shared = (self._names, self._decoder)
-        ended = deepcopy(self._exchanges, {id(each): each for each in shared})
-        ended.finish()
-        return ended.client_handles() + ended.relations()
+        both = (self._exchanges, self._of_copies)
+        ended = deepcopy(both, {id(each): each for each in shared})
+        return [rows for one in ended for rows in _finished(one)]
+
+
+def _finished(exchanges: CursusExchanges) -> list[TableBlock]:
+    """Close what is open at the capture's end; the rows of it."""
+    exchanges.finish()
+    return exchanges.client_handles() + exchanges.relations()

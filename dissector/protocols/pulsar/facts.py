@@ -161,13 +161,14 @@ class PulsarDecoder:
         return Related(consumption, notices)
 
     def _proxy_legs(self, block: FrameBlock) -> list[int]:
-        """Parse handshakes; return connections newly known as a proxy's side of a pair."""
+        """Parse handshakes; return connections newly known as copies, or a proxy's side."""
         frames, rows, sources = block.frames, block.rows, block.sources
         handshakes = self._handshakes.advance(frames, rows, sources)
         for each in handshakes:
             if each.handshake.auth_bytes:
                 self._hidden = self._hidden[0] + 1, self._hidden[1] + each.handshake.auth_bytes
-        return self._proxy_sides.advance(handshakes, frames, rows, sources)
+        self._proxy_sides.repeated.update(block.copies)
+        return [*block.copies, *self._proxy_sides.advance(handshakes, frames, rows, sources)]
 
     def frame_columns(
         self, block: FrameBlock, decoded: _Decoded, rows: Int64Array
@@ -200,10 +201,11 @@ class PulsarDecoder:
     def connection_facts(self, connections: Sequence[int]) -> dict[int, ConnectionFacts]:
         """The facts of closed connections; their state is dropped."""
         facts = self.open_facts(connections)
+        for connection in self._proxy_sides.repeated.intersection(connections):
+            self._entries.set_proxy_side(connection, False)
+            self._exchanges.set_proxy_side(connection, False)
+            self._proxy_sides.pop(connection)
         for connection in facts:
-            if self._proxy_sides.is_proxy_side(connection):
-                self._entries.set_proxy_side(connection, False)
-                self._exchanges.set_proxy_side(connection, False)
             self._handshakes.pop(connection)
             self._proxy_sides.pop(connection)
         return facts
@@ -220,7 +222,7 @@ class PulsarDecoder:
         return by_connection
 
     def repeated(self) -> Collection[int]:
-        """Connections that are the proxy's side of a pair."""
+        """Connections that are the proxy's side of a pair, or copies of others."""
         return self._proxy_sides.repeated
 
     def drain_hidden(self) -> tuple[int, int]:

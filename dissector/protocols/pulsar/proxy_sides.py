@@ -54,7 +54,7 @@ class _Proxied:
 class ProxySides:
     """All proxied connections of one capture, until they close.
 
-    repeated: connections that are the proxy's side of a pair.
+    repeated: connections that are the proxy's side of a pair, or copies of others.
     """
 
     def __init__(self, protocol: int) -> None:
@@ -142,10 +142,6 @@ class ProxySides:
             candidates.remove(proxied)
         if not candidates:
             self._unpaired.pop(proxied.first_frame_digest, None)
-
-    def is_proxy_side(self, connection: int) -> bool:
-        """Whether a connection is the proxy's side of a pair."""
-        return connection in self.repeated
 
     def of(self, connection: int) -> ProxySide | None:
         """The side of a connection, None if it is in no pair."""

@@ -249,9 +249,9 @@ def _handle_opening(
         lifecycle = Lifecycle.REPEATED
         note_frame(context.notices, ID_REOPENED, frames, row, number, NULL)
     else:
-        # It is not known how an open one ended without the broker's frames, or if it was there before
-        # the capture: its client uses what the broker has closed until it knows, and the broker may
-        # still confirm sends. Most were closed.
+        # It is not known how an open one ended without the broker's frames, or if it was there
+        # before the capture: its client uses what the broker has closed until it knows, and the
+        # broker may still confirm sends. Most were closed.
         if is_open or phase == HandleState.CLOSING:
             closed_by = NULL if is_open else BY_CLIENT
             registry_client_handles.close_handle(state, context.out, client_handle, closed_by, NULL)

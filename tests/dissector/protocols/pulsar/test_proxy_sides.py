@@ -73,11 +73,11 @@ def test_a_pair_finds_each_other_however_the_blocks_are_cut(cut: int) -> None:
     watch = Watch()
     sights = [*shaken(4, 7), Sight(4, SUBSCRIBE), Sight(7, SUBSCRIBE)]
     assert watch.see(*sights[:cut]) + watch.see(*sights[cut:]) == [7]
-    assert watch.proxy_sides.is_proxy_side(7) and not watch.proxy_sides.is_proxy_side(4)
+    assert watch.proxy_sides.repeated == {7}
     assert watch.proxy_sides.pop(4) == ProxySide("client", 7) and watch.proxy_sides.pop(
         7
     ) == ProxySide("broker", 4)
-    assert watch.proxy_sides.pop(4) is None and not watch.proxy_sides.is_proxy_side(7)
+    assert watch.proxy_sides.pop(4) is None and not watch.proxy_sides.repeated
 
 
 def test_the_order_in_which_a_tap_saw_both_sides_does_not_matter() -> None:

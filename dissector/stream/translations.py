@@ -1,0 +1,118 @@
+"""Find connections that the tap shows twice, with other addresses: on both sides of a NAT.
+
+A node's capture of all interfaces shows packets before and behind the translation of an address (of
+a service, of a gateway). Nothing but addresses, ports and hop limit changes, so these are copies as
+in `duplicates.py`, but on two connections. The connection whose first packets are copies of another
+one's is its copy, and its frames are the original's once more.
+
+Only packets with a TCP time stamp tell: initial numbers alone may be equal, as generators of
+traffic choose them. Three of a connection's first packets must be copies of packets of one other
+connection, whose addresses are not the same.
+"""
+
+from typing import Final
+
+from dissector.blocks import ByteArray
+from dissector.jit import inlined, kernel
+from dissector.limits import NULL
+from dissector.notices import NOTICE_NUMBER
+from dissector.stream.duplicates import BUCKET_ROWS, WINDOW_NS, FirstPackets, signature
+from dissector.stream.index import find_row
+from dissector.stream.output import note
+from dissector.stream.records import Connections
+from dissector.stream.segment import Segment
+from dissector.stream.state import StreamState, hash_of_id
+
+LOOKS: Final = 8
+_MATCHES: Final = 3
+_TRANSLATED_COPY: Final = NOTICE_NUMBER["translated_copy"]
+
+
+@kernel
+def look_for_original(
+    state: StreamState, connection: int, segment: Segment, data: ByteArray
+) -> None:
+    """Compare one of a connection's first packets with those of others, and keep it for them.
+
+    The caller ensures room for a notice.
+    """
+    connections = state.connections
+    connections.looks[connection] += 1
+    if segment.tsval <= 0:
+        connections.looks[connection] = LOOKS
+        return
+    own = connections.connection_id[connection]
+    value = signature(segment, 0, data)
+    other = _sender_of(state.first_packets, value, segment.ts_ns, own)
+    _keep(state.first_packets, value, segment.ts_ns, own)
+    if other == NULL:
+        return
+    if connections.matches[connection] == 0:
+        connections.candidate[connection] = other
+    elif connections.candidate[connection] != other:
+        return  # of three views, the middle one is second to another one in each direction
+    connections.matches[connection] += 1
+    if connections.matches[connection] == _MATCHES:
+        _note_copy(state, connection, other)
+
+
+@inlined
+def _bucket(packets: FirstPackets, value: int) -> int:
+    return ((value >> 17) & (len(packets.matrix) // BUCKET_ROWS - 1)) * BUCKET_ROWS
+
+
+@inlined
+def _sender_of(packets: FirstPackets, value: int, ts_ns: int, own: int) -> int:
+    """The connection_id that had the packet last, within the time in which copies come; NULL."""
+    start = _bucket(packets, value)
+    for row in range(start, start + BUCKET_ROWS):
+        is_near = abs(ts_ns - packets.ts_ns[row]) <= WINDOW_NS
+        if packets.hash[row] == value and is_near and packets.connection_id[row] != own:
+            return int(packets.connection_id[row])
+    return NULL
+
+
+@inlined
+def _keep(packets: FirstPackets, value: int, ts_ns: int, own: int) -> None:
+    start = _bucket(packets, value)
+    for row in range(start + BUCKET_ROWS - 1, start, -1):
+        packets.hash[row] = packets.hash[row - 1]
+        packets.ts_ns[row] = packets.ts_ns[row - 1]
+        packets.connection_id[row] = packets.connection_id[row - 1]
+    packets.hash[start] = value
+    packets.ts_ns[start] = ts_ns
+    packets.connection_id[start] = own
+
+
+@inlined
+def _row_of(state: StreamState, connection_id: int) -> int:
+    """The row of a connection, or -1 if it is not known any more."""
+    place = hash_of_id(state.secret, connection_id)
+    return find_row(state.ids, state.connections.connection_id, place, connection_id)
+
+
+@inlined
+def _has_same_addresses(connections: Connections, row: int, other: int) -> bool:
+    return bool(
+        connections.lower_low[row] == connections.lower_low[other]
+        and connections.upper_low[row] == connections.upper_low[other]
+        and connections.lower_high[row] == connections.lower_high[other]
+        and connections.upper_high[row] == connections.upper_high[other]
+    )
+
+
+@kernel
+def _note_copy(state: StreamState, connection: int, other: int) -> None:
+    """Note that a connection is a copy of another one, or of the one of which that is a copy."""
+    connections = state.connections
+    row = _row_of(state, other)
+    if row >= 0 and connections.copy_of[row] != NULL:
+        row = _row_of(state, connections.copy_of[row])
+    if row < 0 or row == connection or _has_same_addresses(connections, row, connection):
+        return
+    original = connections.connection_id[row]
+    connections.copy_of[connection] = original
+    connections.looks[connection] = LOOKS
+    if connections.twin[row] == NULL:
+        connections.twin[row] = connections.connection_id[connection]
+    note(state, connection, _TRANSLATED_COPY, NULL, NULL, original)

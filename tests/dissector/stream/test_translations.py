@@ -1,0 +1,111 @@
+"""Connections that the tap shows before and behind the translation of an address."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.hard.copy_cases import stamped
+from tests.hard.tape import Packet, Tape, capture, dissected, talk
+from tests.wire.captures import Record
+from tests.wire.packets import time_stamps
+
+CLIENT, GATEWAY = ("10.0.0.1", 40001), ("192.0.2.7", 61000)
+SERVICE, BROKER, NODE = ("10.96.0.1", 6650), ("10.0.1.5", 6650), ("10.0.9.9", 30650)
+US = 1000
+Views = list[tuple[tuple[str, int], tuple[str, int]]]
+
+
+def seen(packets: list[Packet], views: Views, apart_ns: int = 20 * US) -> list[Record]:
+    """Each packet once per view, on its way: the client's side is the first view."""
+    records = []
+    for packet in packets:
+        for hop, (client, broker) in enumerate(views if packet.to_broker else views[::-1]):
+            tape = Tape(client=client, broker=broker)
+            data = tape.whole(packet._replace(hop_limit=64 - hop))
+            records.append(Record(packet.ts_ns + hop * apart_ns, data))
+    return sorted(records, key=lambda record: record.ts_ns)
+
+
+def pairs(records: list[Record]) -> list[tuple[str, str | None, int | None]]:
+    """Address of the broker, leg and twin of each connection, by connection id."""
+    rows = dissected(capture(records))["connections"]
+    return [
+        (row["broker_ip"], row["leg"], row["twin_connection_id"])
+        for row in sorted(rows, key=lambda row: row["connection_id"])
+    ]
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [(CLIENT, BROKER), (GATEWAY, SERVICE), (GATEWAY, BROKER)],
+    ids=["broker", "client", "both"],
+)
+def test_a_connection_seen_behind_a_translation_is_a_copy(
+    behind: tuple[tuple[str, int], tuple[str, int]],
+) -> None:
+    found = pairs(seen(stamped(talk(3)).packets, [(CLIENT, SERVICE), behind]))
+    assert found == [(SERVICE[0], "client", 1), (behind[1][0], "broker", 0)]
+
+
+def test_views_behind_the_second_are_copies_of_the_first() -> None:
+    views = [(CLIENT, NODE), (CLIENT, SERVICE), (GATEWAY, BROKER)]
+    found = pairs(seen(stamped(talk(6)).packets, views))
+    assert found == [(NODE[0], "client", 1), (SERVICE[0], "broker", 0), (BROKER[0], "broker", 0)]
+
+
+@pytest.mark.parametrize("first", range(12, 18))
+def test_within_a_connection_one_of_both_views_is_the_copy(first: int) -> None:
+    """Whether a packet of the client or of the broker comes first, from one view or both."""
+    found = pairs(seen(stamped(talk(20)).packets, [(CLIENT, SERVICE), (CLIENT, BROKER)])[first:])
+    assert sorted(leg or "" for _, leg, _ in found) == ["broker", "client"]
+    assert [twin for _, _, twin in found] == [1, 0]
+
+
+def test_a_notice_names_the_original() -> None:
+    tables = dissected(
+        capture(seen(stamped(talk(3)).packets, [(CLIENT, SERVICE), (CLIENT, BROKER)]))
+    )
+    (notice,) = (row for row in tables["notices"] if row["code"] == "translated_copy")
+    assert notice["connection_id"] == 1 and notice["text"].startswith("connection 0 has")
+
+
+def changed(change: Callable[[int, Packet], Packet]) -> list[Record]:
+    """A connection, and one to another broker whose packets differ from its."""
+    packets = stamped(talk(8)).packets
+    other = [change(number, each) for number, each in enumerate(packets)]
+    return sorted(
+        seen(packets, [(CLIENT, SERVICE)]) + seen(other, [(CLIENT, BROKER)]),
+        key=lambda record: record.ts_ns,
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda number, each: each._replace(options=b""),
+        lambda number, each: each._replace(options=time_stamps(number + 2, 7_000)),
+        lambda number, each: each._replace(sequence=each.sequence + 1),
+        lambda number, each: each._replace(identification=each.identification + 1),
+        lambda number, each: each._replace(ts_ns=each.ts_ns + 60_000_000),
+        lambda number, each: each if number < 2 else each._replace(window=1000),
+    ],
+    ids=["no stamps", "clock", "numbers", "identification", "later", "two packets alone"],
+)
+def test_what_other_packets_show_is_a_connection_of_its_own(
+    change: Callable[[int, Packet], Packet],
+) -> None:
+    assert [leg for _, leg, _ in pairs(changed(change))] == [None, None]
+
+
+def test_two_connections_without_time_stamps_are_two_whatever_their_numbers() -> None:
+    """As generators write them, with one initial number for all."""
+    packets = talk(8).packets
+    records = seen(packets, [(CLIENT, SERVICE), (CLIENT, BROKER)])
+    assert [leg for _, leg, _ in pairs(records)] == [None, None]
+
+
+def test_connections_of_the_same_addresses_are_two() -> None:
+    """A translation changes an address; another port alone is another connection."""
+    packets = stamped(talk(8)).packets
+    records = seen(packets, [(CLIENT, SERVICE), ((CLIENT[0], 40002), SERVICE)])
+    assert [leg for _, leg, _ in pairs(records)] == [None, None]
