@@ -1,5 +1,4 @@
-"""A capture that shows packets before and behind the translation of an address: the numbers are
-those of one of both."""
+"""A capture before and behind the translation of an address: its numbers are those of one view."""
 
 import ipaddress
 from collections import Counter
