@@ -5,26 +5,32 @@ a service, of a gateway). Nothing but addresses, ports and hop limit changes, so
 in `duplicates.py`, but on two connections. The connection whose first packets are copies of another
 one's is its copy, and its frames are the original's once more.
 
-Only packets with a TCP time stamp tell: initial numbers alone may be equal, as generators of
-traffic choose them. Three of a connection's first packets must be copies of packets of one other
-connection, whose addresses are not the same.
+Two of a connection's first packets with SYN or payload must be copies of packets of one other
+connection, whose addresses are not the same: by the fields of `duplicates.py` and their payload.
+Traffic that a program has made may have equal numbers in all of its connections, and equal
+requests. So numbers and time stamps must be as hosts draw them, from 32 bits; and once a packet was
+on five connections, or on another one long before, no connection is taken for a copy any more.
 """
 
 from typing import Final
 
 from dissector.blocks import ByteArray
+from dissector.codecs.integers import le64
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.stream.duplicates import BUCKET_ROWS, WINDOW_NS, FirstPackets, signature
 from dissector.stream.index import find_row
 from dissector.stream.output import note
-from dissector.stream.records import Connections
+from dissector.stream.records import TCP_ACK, TCP_SYN, Connections
 from dissector.stream.segment import Segment
+from dissector.stream.sequence import mix
 from dissector.stream.state import StreamState, hash_of_id
 
 LOOKS: Final = 8
-_MATCHES: Final = 3
+_MATCHES: Final = 2
+_LEAST_DRAWN: Final = 1 << 16  # constants of generators are mostly below, one number of 65,536 is
+_HASHED_BYTES: Final = 2048
 _TRANSLATED_COPY: Final = NOTICE_NUMBER["translated_copy"]
 
 
@@ -37,13 +43,18 @@ def look_for_original(
     The caller ensures room for a notice.
     """
     connections = state.connections
+    if segment.wire_bytes == 0 and not segment.flags & TCP_SYN:
+        return
     connections.looks[connection] += 1
-    if segment.tsval <= 0:
+    least = min(segment.tsval, segment.sequence)
+    if segment.flags & TCP_ACK:
+        least = min(least, segment.acknowledgement)
+    if least < _LEAST_DRAWN or state.counters.is_made[0]:
         connections.looks[connection] = LOOKS
         return
     own = connections.connection_id[connection]
-    value = signature(segment, 0, data)
-    other = _sender_of(state.first_packets, value, segment.ts_ns, own)
+    value = _content(segment, data)
+    other = _sender_of(state, value, segment.ts_ns, own)
     _keep(state.first_packets, value, segment.ts_ns, own)
     if other == NULL:
         return
@@ -57,19 +68,35 @@ def look_for_original(
 
 
 @inlined
+def _content(segment: Segment, data: ByteArray) -> int:
+    """A hash of what copies have in common, with the payload's first bytes."""
+    value = signature(segment, 0, data)
+    end = segment.offset + min(segment.captured_bytes, _HASHED_BYTES)
+    for offset in range(segment.offset, end - 7, 8):
+        value = mix(value ^ le64(data, offset))
+    return value if value != 0 else 1
+
+
+@inlined
 def _bucket(packets: FirstPackets, value: int) -> int:
     return ((value >> 17) & (len(packets.matrix) // BUCKET_ROWS - 1)) * BUCKET_ROWS
 
 
 @inlined
-def _sender_of(packets: FirstPackets, value: int, ts_ns: int, own: int) -> int:
-    """The connection_id that had the packet last, within the time in which copies come; NULL."""
-    start = _bucket(packets, value)
+def _sender_of(state: StreamState, value: int, ts_ns: int, own: int) -> int:
+    """The connection_id that had a packet last, within the time in which copies come; NULL."""
+    packets = state.first_packets
+    start, views, sender = _bucket(packets, value), 0, NULL
     for row in range(start, start + BUCKET_ROWS):
-        is_near = abs(ts_ns - packets.ts_ns[row]) <= WINDOW_NS
-        if packets.hash[row] == value and is_near and packets.connection_id[row] != own:
-            return int(packets.connection_id[row])
-    return NULL
+        if packets.hash[row] != value or packets.connection_id[row] == own:
+            continue
+        views += 1 if abs(ts_ns - packets.ts_ns[row]) <= WINDOW_NS else BUCKET_ROWS
+        if sender == NULL:
+            sender = packets.connection_id[row]
+    if views >= BUCKET_ROWS:
+        state.counters.is_made[0] = 1
+        return NULL
+    return int(sender)
 
 
 @inlined

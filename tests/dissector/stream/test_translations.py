@@ -11,8 +11,14 @@ from tests.wire.packets import time_stamps
 
 CLIENT, GATEWAY = ("10.0.0.1", 40001), ("192.0.2.7", 61000)
 SERVICE, BROKER, NODE = ("10.96.0.1", 6650), ("10.0.1.5", 6650), ("10.0.9.9", 30650)
+NUMBERS = 3_141_592_653, 2_718_281_828
 US = 1000
 Views = list[tuple[tuple[str, int], tuple[str, int]]]
+
+
+def drawn(sends: int) -> list[Packet]:
+    """A connection whose numbers and clock are as hosts draw them."""
+    return stamped(talk(sends, isn=NUMBERS)).packets
 
 
 def seen(packets: list[Packet], views: Views, apart_ns: int = 20 * US) -> list[Record]:
@@ -43,35 +49,33 @@ def pairs(records: list[Record]) -> list[tuple[str, str | None, int | None]]:
 def test_a_connection_seen_behind_a_translation_is_a_copy(
     behind: tuple[tuple[str, int], tuple[str, int]],
 ) -> None:
-    found = pairs(seen(stamped(talk(3)).packets, [(CLIENT, SERVICE), behind]))
+    found = pairs(seen(drawn(3), [(CLIENT, SERVICE), behind]))
     assert found == [(SERVICE[0], "client", 1), (behind[1][0], "broker", 0)]
 
 
 def test_views_behind_the_second_are_copies_of_the_first() -> None:
     views = [(CLIENT, NODE), (CLIENT, SERVICE), (GATEWAY, BROKER)]
-    found = pairs(seen(stamped(talk(6)).packets, views))
+    found = pairs(seen(drawn(6), views))
     assert found == [(NODE[0], "client", 1), (SERVICE[0], "broker", 0), (BROKER[0], "broker", 0)]
 
 
 @pytest.mark.parametrize("first", range(12, 18))
 def test_within_a_connection_one_of_both_views_is_the_copy(first: int) -> None:
     """Whether a packet of the client or of the broker comes first, from one view or both."""
-    found = pairs(seen(stamped(talk(20)).packets, [(CLIENT, SERVICE), (CLIENT, BROKER)])[first:])
+    found = pairs(seen(drawn(20), [(CLIENT, SERVICE), (CLIENT, BROKER)])[first:])
     assert sorted(leg or "" for _, leg, _ in found) == ["broker", "client"]
     assert [twin for _, _, twin in found] == [1, 0]
 
 
 def test_a_notice_names_the_original() -> None:
-    tables = dissected(
-        capture(seen(stamped(talk(3)).packets, [(CLIENT, SERVICE), (CLIENT, BROKER)]))
-    )
+    tables = dissected(capture(seen(drawn(3), [(CLIENT, SERVICE), (CLIENT, BROKER)])))
     (notice,) = (row for row in tables["notices"] if row["code"] == "translated_copy")
     assert notice["connection_id"] == 1 and notice["text"].startswith("connection 0 has")
 
 
 def changed(change: Callable[[int, Packet], Packet]) -> list[Record]:
     """A connection, and one to another broker whose packets differ from its."""
-    packets = stamped(talk(8)).packets
+    packets = drawn(8)
     other = [change(number, each) for number, each in enumerate(packets)]
     return sorted(
         seen(packets, [(CLIENT, SERVICE)]) + seen(other, [(CLIENT, BROKER)]),
@@ -87,9 +91,10 @@ def changed(change: Callable[[int, Packet], Packet]) -> list[Record]:
         lambda number, each: each._replace(sequence=each.sequence + 1),
         lambda number, each: each._replace(identification=each.identification + 1),
         lambda number, each: each._replace(ts_ns=each.ts_ns + 60_000_000),
-        lambda number, each: each if number < 2 else each._replace(window=1000),
+        lambda number, each: each._replace(payload=each.payload[:-9] + b"!" + each.payload[-8:]),
+        lambda number, each: each if number < 1 else each._replace(window=1000),
     ],
-    ids=["no stamps", "clock", "numbers", "identification", "later", "two packets alone"],
+    ids=["no stamps", "clock", "numbers", "identification", "later", "content", "one packet alone"],
 )
 def test_what_other_packets_show_is_a_connection_of_its_own(
     change: Callable[[int, Packet], Packet],
@@ -99,13 +104,35 @@ def test_what_other_packets_show_is_a_connection_of_its_own(
 
 def test_two_connections_without_time_stamps_are_two_whatever_their_numbers() -> None:
     """As generators write them, with one initial number for all."""
-    packets = talk(8).packets
+    packets = talk(8, isn=NUMBERS).packets
     records = seen(packets, [(CLIENT, SERVICE), (CLIENT, BROKER)])
     assert [leg for _, leg, _ in pairs(records)] == [None, None]
 
 
 def test_connections_of_the_same_addresses_are_two() -> None:
     """A translation changes an address; another port alone is another connection."""
-    packets = stamped(talk(8)).packets
+    packets = drawn(8)
     records = seen(packets, [(CLIENT, SERVICE), ((CLIENT[0], 40002), SERVICE)])
     assert [leg for _, leg, _ in pairs(records)] == [None, None]
+
+
+@pytest.mark.parametrize(
+    "numbers", [(1000, 2_718_281_828), (3_141_592_653, 5000)], ids=["client", "broker"]
+)
+def test_numbers_that_no_host_draws_tell_nothing(numbers: tuple[int, int]) -> None:
+    packets = stamped(talk(8, isn=numbers)).packets
+    records = seen(packets, [(CLIENT, SERVICE), (CLIENT, BROKER)])
+    assert [leg for _, leg, _ in pairs(records)] == [None, None]
+
+
+@pytest.mark.parametrize("apart_ns", [0, 80_000_000], ids=["at once", "one after the other"])
+def test_traffic_that_a_program_has_made_has_no_copies(apart_ns: int) -> None:
+    """All of its connections have the same numbers, clocks and requests."""
+    packets = drawn(8)
+    records = [
+        record._replace(ts_ns=record.ts_ns + number * apart_ns)
+        for number in range(12)
+        for record in seen(packets, [((f"10.0.3.{number}", 40000), SERVICE)])
+    ]
+    found = pairs(sorted(records, key=lambda record: record.ts_ns))
+    assert sum(leg is not None for _, leg, _ in found) <= (3 if apart_ns == 0 else 0)
