@@ -189,17 +189,20 @@ def unread(merged: MergedTables, *kinds: str) -> int:
 
 
 def with_unread(section: Row, reason: str, count: int, counted: str, keys: Iterable[str]) -> Row:
-    """A section with its unread frames in not_judged; counts are None if none of them was read.
+    """A section that counts its unread frames; its numbers are None if none of them was read.
 
     Args:
         section: with `total` and lists of the same keys.
-        reason: key of `count` in not_judged. counted: key of the number of read frames.
+        reason: key of `count` in `not_evaluated_by_reason`.
+        counted: key of the number of read frames.
         keys: of the counts that such frames would add to.
     """
     if not count:
         return section
     total = section["total"]
-    total["not_judged"] = dict(sorted((total["not_judged"] | {reason: count}).items()))
+    total["not_evaluated_by_reason"] = dict(
+        sorted((total["not_evaluated_by_reason"] | {reason: count}).items())
+    )
     if total[counted]:
         return section
     return section | {"total": unseen(total, *keys)}

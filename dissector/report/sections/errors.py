@@ -7,7 +7,7 @@ from dissector.report import numbers
 from dissector.report.formatting import many
 from dissector.report.merged_tables import MergedTables, is_direction_missing
 from dissector.report.numbers import Row
-from dissector.report.section import Judged, Section, counted, not_judged
+from dissector.report.section import Judged, Section, counted, not_evaluated
 
 # Requests of Cursus clients that brokers always refuse, without harm: a LEAVE_GROUP without its
 # generation, and a LIST that names a topic.
@@ -110,7 +110,7 @@ def about(report: Row) -> str:
         "Answers that refuse a request, of any command; repeats of one request within two minutes "
         f"are one incident. {counted(total['answers'], 'answer')} in "
         f"{counted(total['incidents'], 'incident')}, in {many(frames, 'frame')}."
-        f"{not_judged(report, {})} What a client refuses by itself never reaches the wire."
+        f"{not_evaluated(report, {})} What a client refuses by itself never reaches the wire."
     )
 
 

@@ -10,7 +10,7 @@ from dissector.queries.selection import Selection
 from dissector.report import numbers
 from dissector.report.merged_tables import MergedTables, is_direction_missing, unread, with_unread
 from dissector.report.numbers import Row
-from dissector.report.section import Judged, Section, counted, not_judged
+from dissector.report.section import Judged, Section, counted, not_evaluated
 
 # Causes requested by the application; the other causes lie in the infrastructure.
 ASKED_FOR: Final = ("explicit", "txn_abort")
@@ -105,7 +105,7 @@ def _group(deliveries: list[Row], requests: list[Row], delays: list[Row], aside:
     """The numbers of one group of deliveries."""
     redelivered = [row for row in deliveries if row["is_redelivered"]]
     judged = [row for row in deliveries if has_identity(row["topic"])]
-    unjudged = sum(row["deliveries"] for row in deliveries) - sum(
+    without_identity = sum(row["deliveries"] for row in deliveries) - sum(
         row["deliveries"] for row in judged
     )
     return {
@@ -133,9 +133,9 @@ def _group(deliveries: list[Row], requests: list[Row], delays: list[Row], aside:
         "retry_publishes": _publishes(aside, "retry_publishes"),
         "other_reconsume_publishes": _publishes(aside, "other_reconsume_publishes"),
         "delivery_outcomes": numbers.known(numbers.counts_by(deliveries, "outcome", "deliveries")),
-        "not_judged": numbers.known(
+        "not_evaluated_by_reason": numbers.known(
             {
-                "no_identity": unjudged,
+                "no_identity": without_identity,
                 "message_count_unknown": sum(row["counts_unknown"] for row in deliveries),
                 "subscribed_before_capture": sum(
                     row["deliveries"]
@@ -224,7 +224,7 @@ def about(report: Row) -> str:
         f"{counted(total['deliveries'], 'delivery', 'deliveries')} with "
         f"{counted(total['messages'], 'message')}, and is the least it can be: what was "
         "delivered before the capture began is known only where the broker counts it."
-        f"{not_judged(report, total['not_judged'])}"
+        f"{not_evaluated(report, total['not_evaluated_by_reason'])}"
     )
 
 

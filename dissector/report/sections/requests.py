@@ -4,8 +4,16 @@ from typing import Any, Final
 
 from dissector.report.formatting import many
 from dissector.report.merged_tables import MergedTables, unread, with_unread
-from dissector.report.numbers import NOT_JUDGED, Row, counts_by, grouped, known, nulls_last, timed
-from dissector.report.section import Section, counted, not_judged
+from dissector.report.numbers import (
+    NOT_EVALUATED,
+    Row,
+    counts_by,
+    grouped,
+    known,
+    nulls_last,
+    timed,
+)
+from dissector.report.section import Section, counted, not_evaluated
 
 CLIENT: Final = "client"
 BROKER: Final = "broker"
@@ -17,14 +25,14 @@ def _group(rows: list[Row]) -> Row:
     asked = [row for row in rows if row["outcome"] != "orphan_response"]
     answered = outcomes.get("ok", 0) + outcomes.get("error", 0)
     latency = timed(asked, "latencies", "latency_ns")
-    not_judged: dict[str | None, int] = {name: outcomes.get(name, 0) for name in NOT_JUDGED}
-    not_judged["answered_without_latency"] = answered - latency["count"]
+    left_out: dict[str | None, int] = {name: outcomes.get(name, 0) for name in NOT_EVALUATED}
+    left_out["answered_without_latency"] = answered - latency["count"]
     return {
         "requests": sum(row["requests"] for row in asked),
         "outcomes": known(outcomes),
         "tainted": sum(row["tainted"] for row in asked),
         "latency_ms": latency,
-        "not_judged": known(not_judged),
+        "not_evaluated_by_reason": known(left_out),
     }
 
 
@@ -73,7 +81,7 @@ def about(report: Row) -> str:
         "but SEND; a PING by who sent it, since the other side answers. It speaks of "
         f"{many(total['latency_ms']['count'], 'answer')} to "
         f"{counted(total['requests'], 'request', 'requests')}."
-        f"{not_judged(report, total['not_judged'])}"
+        f"{not_evaluated(report, total['not_evaluated_by_reason'])}"
     )
 
 

@@ -80,7 +80,7 @@ def test_what_was_not_read_is_told_from_what_was_not_captured() -> None:
         report = report_of()
         report["coverage"]["total"]["frames"] = 9
         for section in ("redelivery", "publish_to_delivery", "ack_latency"):
-            report[section]["total"] |= {"deliveries": None, "not_judged": reasons}
+            report[section]["total"] |= {"deliveries": None, "not_evaluated_by_reason": reasons}
         text = page(report)
         (headline,) = (one for one in headlines(report) if one.text.startswith("No send was seen"))
         for section in ("redelivery", "publish_to_delivery", "ack_latency"):
