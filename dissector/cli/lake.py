@@ -28,7 +28,7 @@ _lake_argument = click.argument("folder", metavar="LAKE", type=options.LAKE)
 
 @click.group(cls=CommandGroup)
 def lake() -> None:
-    """List, verify, remove or put together the captures of a lake."""
+    """List, verify, remove or compact the captures of a lake."""
 
 
 def exit_of_unread(common: Common, opened: "Lake") -> int:
@@ -58,7 +58,7 @@ def _facts(capture: "Manifest") -> dict[str, Any]:
 @click.option("--json", "is_json", is_flag=True, help="Print JSON lines, one per capture.")
 @options.speaking_options
 def list_captures(common: Common, folder: Path, is_json: bool) -> int:
-    """List id, time, frames and size of the captures, those put together below their group."""
+    """List id, time, frames and size of the captures, those compacted below their group."""
     from dissector.lake.reader import open_lake
 
     with open_lake(folder) as opened:
@@ -222,7 +222,7 @@ _iceberg_options = options.with_options(
 def tidy(common: Common, folder: Path, iceberg: str | None, namespace: str) -> int:
     """Remove from a store what belongs to no capture of the lake in it.
 
-    These are the files of captures that were removed, replaced or put together, and of landings
+    These are the files of captures that were removed, replaced or compacted, and of landings
     that were cut short. They stay for a day, as somebody may still read them. On a disk they go at
     once. Says first which published tables still list some of them: those of Delta Lake where
     deltalake is installed, and of Iceberg in a catalog that is named.
@@ -306,9 +306,9 @@ def compact(common: Common, folder: Path, captures: tuple[str, ...], below: int 
     for group in made.groups:
         print(safe_text(group.capture_id))
         day = day_of(group.first_ts_ns)
-        common.words.say(f"{day}: {counted(len(group.replaces), 'capture')} put together")
+        common.words.say(f"{day}: {counted(len(group.replaces), 'capture')} compacted")
     if not made.groups:
-        common.words.say("nothing put together: fewer than two captures of a day fit")
+        common.words.say("nothing compacted: fewer than two captures of a day fit")
     return 0
 
 

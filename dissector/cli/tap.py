@@ -307,7 +307,7 @@ def tap(
     cluster: str | None,
     duration: float | None,
 ) -> int:
-    """Dissect packets while they come.
+    """Dissect packets live.
 
     Ends by itself with --duration or at the end of a replay; SIGINT and SIGTERM end it with
     everything written and exit code 0, SIGHUP begins a new rotation.
