@@ -60,7 +60,7 @@ RATIOS: Final = {
             ("second of consumers", "seconds of consumers"),
         ),
         Metric(
-            "connections_failed", "connections that came to nothing", "share",
+            "connections_failed", "connections that were not established", "share",
             ("connection", "connections"),
         ),
         Metric("requests_refused", "requests that were refused", "share", ("answer", "answers")),
