@@ -144,11 +144,11 @@ def tables_by_capture(
         return by_capture
 
     for capture in sorted(split("files"), key=nulls_last):
-        mine = _RowsOfCapture(split, capture)
-        first = low(row["first_ts_ns"] for row in mine["files"])
-        last = high(row["last_ts_ns"] for row in mine["files"])
+        rows_of = _RowsOfCapture(split, capture)
+        first = low(row["first_ts_ns"] for row in rows_of["files"])
+        last = high(row["last_ts_ns"] for row in rows_of["files"])
         step = step_ns(first or 0, last or 0)
-        yield capture, MergedTables(mine, step, {capture: step}, only_totals=True)
+        yield capture, MergedTables(rows_of, step, {capture: step}, only_totals=True)
 
 
 # -- what was captured

@@ -49,9 +49,11 @@ def _group(rows: list[Row], connections: str, texts: list[Row]) -> Row:
 
 def _by_code(rows: list[Row], texts: list[Row]) -> list[Row]:
     listed = []
-    for (code,), mine in numbers.grouped(rows, ("error_code",)).items():
+    for (code,), rows_of_code in numbers.grouped(rows, ("error_code",)).items():
         texts_of_code = [row for row in texts if row["error_code"] == code]
-        listed.append({"error_code": code, **_group(mine, "connections_of_code", texts_of_code)})
+        listed.append(
+            {"error_code": code, **_group(rows_of_code, "connections_of_code", texts_of_code)}
+        )
     listed.sort(key=lambda row: (-row["answers"], numbers.nulls_last(row["error_code"])))
     return listed
 

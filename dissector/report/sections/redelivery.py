@@ -90,14 +90,14 @@ def _publishes(aside: list[Row], kind: str) -> int:
 
 def _causes(redelivered: list[Row]) -> Row:
     causes = numbers.counts_by(redelivered, "redelivery_cause", "deliveries")
-    asked = sum(count for cause, count in causes.items() if cause in ASKED_FOR)
+    by_request = sum(count for cause, count in causes.items() if cause in ASKED_FOR)
     return {
         "by_cause": numbers.known(causes),
         "messages_by_cause": numbers.known(
             numbers.counts_by(redelivered, "redelivery_cause", "messages")
         ),
-        "asked_for": asked,
-        "infrastructure": sum(causes.values()) - asked,
+        "asked_for": by_request,
+        "infrastructure": sum(causes.values()) - by_request,
     }
 
 

@@ -22,15 +22,15 @@ BROKER: Final = "broker"
 def _group(rows: list[Row]) -> Row:
     """The numbers of some requests."""
     outcomes = counts_by(rows, "outcome", "requests")
-    asked = [row for row in rows if row["outcome"] != "orphan_response"]
+    request_rows = [row for row in rows if row["outcome"] != "orphan_response"]
     answered = outcomes.get("ok", 0) + outcomes.get("error", 0)
-    latency = timed(asked, "latencies", "latency_ns")
+    latency = timed(request_rows, "latencies", "latency_ns")
     left_out: dict[str | None, int] = {name: outcomes.get(name, 0) for name in NOT_EVALUATED}
     left_out["answered_without_latency"] = answered - latency["count"]
     return {
-        "requests": sum(row["requests"] for row in asked),
+        "requests": sum(row["requests"] for row in request_rows),
         "outcomes": known(outcomes),
-        "tainted": sum(row["tainted"] for row in asked),
+        "tainted": sum(row["tainted"] for row in request_rows),
         "latency_ms": latency,
         "not_evaluated_by_reason": known(left_out),
     }
