@@ -53,7 +53,7 @@ RATIOS: Final = {
         Metric("sends_refused", "sends that were refused", "share", ("send", "sends")),
         Metric("sends_unanswered", "sends without an answer", "share", ("send", "sends")),
         Metric("sends_resent", "sends that repeat another", "share", ("send", "sends")),
-        Metric("redeliveries", "deliveries that came again", "share", ("delivery", "deliveries")),
+        Metric("redeliveries", "repeated deliveries", "share", ("delivery", "deliveries")),
         Metric("checksum_failures", "wrong checksums", "share", ("checksum", "checksums")),
         Metric(
             "permits_exhausted", "time of consumers without permits", "share",
