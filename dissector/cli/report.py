@@ -249,9 +249,8 @@ def report(
 ) -> int:
     """Write the report of a lake.
 
-    DIR gets report.html, report.json and tables/, in the place of an earlier report. What was made
-    of a capture is kept in the lake: the next report reads only what is new. Spark needs Java 17 or
-    newer.
+    Writes report.html, report.json and tables/ to DIR, replacing an earlier report. The lake caches
+    results of each capture: the next report reads only new ones. Spark needs Java 17 or newer.
     """
     conditions = read_conditions(fail_on)
     check_paths(conditions, is_of_lake=True)
@@ -307,8 +306,8 @@ def analyze(
 ) -> int:
     """Land captures and write the report.
 
-    Writes DIR/lake and DIR/report; what else is in DIR stays. Prints the main numbers and the path
-    of the report. The lake is always of the whole captures.
+    Writes DIR/lake and DIR/report; other files in DIR stay. Prints the main numbers and the path of
+    the report. The lake always contains the whole captures.
     """
     conditions = read_conditions(fail_on)
     check_paths(conditions, is_of_lake=True)

@@ -324,7 +324,7 @@ _count_option = click.option(
     "interfaces",
     multiple=True,
     metavar="IFACE",
-    help="Take packets from this network interface or any. Repeatable.",
+    help="Capture from this network interface or any. Repeatable.",
 )
 @click.option("--bpf", metavar="EXPR", help="Let the kernel pass only these, as tcpdump does.")
 @_format_option
@@ -346,7 +346,7 @@ _count_option = click.option(
     "--with-secrets",
     "has_secrets",
     is_flag=True,
-    help="Put the keys of decrypted connections into the file, too.",
+    help="Include the keys of decrypted connections in the file.",
 )
 @options.force_option
 @options.chain_option
@@ -370,15 +370,15 @@ def frames(
     """Print one line per protocol frame.
 
     A line shows frame number, time, packets, connection, direction (> to the broker, < to the
-    client), command, bytes and what the frame is about, in the width of the terminal or 100
-    columns; -V, -T jsonl and -e leave nothing out. A topic is shown as clients take it: x is
+    client), command, bytes and subject of the frame, in the width of the terminal or 100 columns;
+    -V, -T jsonl and -e omit nothing. A topic is shown as clients accept it: x is
     persistent://public/default/x. Columns: dissector fields frames.
 
-    Frames of -i are printed as they come, until SIGINT (Ctrl-C) or SIGTERM: exit code 130. So are
+    Frames of -i are printed as they arrive, until SIGINT (Ctrl-C) or SIGTERM: exit code 130. So are
     those from a pipe, within 0.2 s: tcpdump -U -w - port 6650 | dissector frames -
 
-    The file of -w holds the bytes as they were, for its owner alone (mode 0600). With --redact
-    given, secrets in it are hidden at equal length and checksums made right. Bytes of TLS stay
+    The file of -w contains the original bytes, for its owner alone (mode 0600). With --redact
+    given, secrets in it are hidden at equal length and checksums corrected. Bytes of TLS stay
     encrypted; of a connection that was decrypted all packets up to the last selected one are
     written, and with --with-secrets its keys, so that Wireshark opens the file.
     """

@@ -85,12 +85,12 @@ def sql(
     force: bool,
     chain: str,
 ) -> int:
-    """Ask captures or a lake in SQL.
+    """Query captures or a lake in SQL.
 
     The tables are those of dissector fields, with the day of each capture (where day >=
-    '2026-01-31'); docs/sql.md shows what people ask, and the ready views (sends, delivered, stalls,
-    redeliveries, slow, ...). The SQL is DuckDB's. A query reads nothing but its input and writes no
-    file; of a lake in a store it reads what it needs of files. Without QUERY it is read from
+    '2026-01-31'); docs/sql.md has common queries, and the ready views (sends, delivered, stalls,
+    redeliveries, slow, ...). The SQL is DuckDB's. A query reads only its input and writes no file;
+    from a lake in a store it reads only the needed parts of files. Without QUERY it is read from
     standard input; on a terminal there is a prompt.
     """
     names, text = _split(inputs, lake is not None, path)

@@ -146,7 +146,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     "--interface",
     multiple=True,
     metavar="IFACE",
-    help="Take packets from this network interface or any. Repeatable.",
+    help="Capture from this network interface or any. Repeatable.",
 )
 @click.option("--bpf", metavar="EXPR", help="Let the kernel pass only these, as tcpdump does.")
 @click.option(
@@ -155,18 +155,18 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     default="64MiB",
     show_default=True,
     metavar="SIZE",
-    help="Give packets that wait so much memory.",
+    help="Buffer waiting packets in so much memory.",
 )
 @click.option(
     "--timestamps",
     type=click.Choice(["kernel", "hardware"]),
     default="kernel",
     show_default=True,
-    help="Choose who says when a packet came.",
+    help="Choose the source of packet timestamps.",
 )
 @click.option(
     "--replay", multiple=True, type=INPUT_NAME, metavar="INPUT",
-    help="Take packets from files, one chain. Repeatable.",
+    help="Read packets from files, one chain. Repeatable.",
 )  # fmt: skip
 @click.option(
     "--speed",
@@ -194,13 +194,13 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
 @click.option(
     "--metrics",
     metavar="ADDR:PORT",
-    help="Serve /metrics and /healthz, on loopback unless told.",
+    help="Serve /metrics and /healthz, on loopback by default.",
 )
 @click.option(
     "--metrics-host",
     multiple=True,
     metavar="NAME",
-    help="Answer who asks for this host name, too. Repeatable.",
+    help="Accept requests for this host name, too. Repeatable.",
 )
 @click.option(
     "--max-series",
@@ -214,7 +214,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     "--record",
     type=cli_options.FOLDER,
     metavar="DIR",
-    help="Keep packets of findings there, raw without --redact.",
+    help="Record packets of findings there, raw without --redact.",
 )
 @click.option(
     "--keep",
@@ -230,7 +230,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     default="64MiB",
     show_default=True,
     metavar="SIZE",
-    help="Hold so many of the last packets in memory for recordings.",
+    help="Buffer so many of the last packets for recordings.",
 )
 @click.option(
     "--trigger",
@@ -252,14 +252,14 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     "--findings/--no-findings",
     default=True,
     show_default=True,
-    help="Say what the rules of findings find, minute by minute.",
+    help="Print the findings of the rules, minute by minute.",
 )
 @click.option(
     "--severity",
     type=click.Choice(SEVERITIES),
     default="warning",
     show_default=True,
-    help="Say findings that are at least as grave.",
+    help="Print findings of at least this severity.",
 )
 @click.option("--top", is_flag=True, help="Show the busiest topics while it runs.")
 @click.option(
@@ -312,8 +312,8 @@ def tap(
     Ends by itself with --duration or at the end of a replay; SIGINT and SIGTERM end it with
     everything written and exit code 0, SIGHUP begins a new rotation.
 
-    Recordings hold the bytes as they were, for their owner alone (mode 0600). With --redact given,
-    secrets in them are hidden at equal length and checksums made right.
+    Recordings contain the original bytes, for their owner alone (mode 0600). With --redact given,
+    secrets in them are hidden at equal length and checksums corrected.
     """
     _refuse_idle_options(click.get_current_context())
     _refuse_inputs(replay, lake, record)
