@@ -163,7 +163,7 @@ def evidence(
 
 
 def _keep(condition: str | None) -> tuple[Any, str | None]:
-    """The filter of -Y over rows of frames, and a query of what there is of what it names."""
+    """The filter of -Y over rows of frames, and a query of the values of its first column."""
     if condition is None:
         return None, None
     parsed = expression.parse(condition)

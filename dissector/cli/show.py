@@ -1,4 +1,4 @@
-"""Commands that read captures and show what is in them: frames, connections, follow, fields."""
+"""Commands that read captures and show their contents: frames, connections, follow, fields."""
 
 import io
 import sys
@@ -43,7 +43,7 @@ _KINDS: Final = {
 
 
 def column_kinds(table: str) -> dict[str, str]:
-    """The columns of a table and what each can be compared with, for selections."""
+    """The columns of a table, and the types with which selections can compare them."""
     return {
         column.name: _KINDS.get(column.type, "list")
         for column in TABLES[table].columns
@@ -52,7 +52,7 @@ def column_kinds(table: str) -> dict[str, str]:
 
 
 class Listing(NamedTuple):
-    """How the rows of a table are to be shown.
+    """The output format of a table's rows.
 
     table: name.
     kind: one of FORMATS.
@@ -71,7 +71,7 @@ class Listing(NamedTuple):
 
     @property
     def text_columns(self) -> tuple[str, ...]:
-        """The columns that a line for people is made of."""
+        """The columns of a line for people."""
         return frame_lines.COLUMNS if self.table == "frames" else connection_lines.COLUMNS
 
     @property
@@ -90,7 +90,7 @@ def make_listing(
     table: str, kind: str, fields: Sequence[str], condition: str | None, limit: int | None,
     is_long: bool = False,
 ) -> Listing:  # fmt: skip
-    """Check what the user asked for against the table.
+    """Check the requested columns and expression against the table.
 
     Raises:
         UsageError: an unknown column, an expression that cannot be read.
@@ -115,8 +115,7 @@ def selected_batches(
     rows: "SelectedRows | None" = None,
     slice: "Slice | None" = None,
 ) -> Iterator[tuple[Any, Any]]:
-    """The chains and record batches of the listing's table that the selection keeps, of those that
-    `rows` keeps.
+    """The chains, and the record batches of the listing's table that `rows` and the selection keep.
 
     Ends after `limit` rows, unless a slice has to see the blocks of other tables, too.
     """
@@ -144,9 +143,9 @@ def selected_batches(
 
 
 class _Printer:
-    """Makes the lines of rows, those of the heading before the first ones.
+    """Formats rows as lines, with the heading before the first ones.
 
-    left_out: headings of columns that a terminal has no room for.
+    left_out: headings of columns for which a terminal has no room.
     """
 
     def __init__(self, listing: Listing, paint: Paint, has_capture: bool) -> None:
@@ -213,11 +212,11 @@ def show_rows(
     slice: "Slice | None" = None,
     **core: Any,
 ) -> int:
-    """Print the rows of a table of what is read; returns the exit code.
+    """Print the rows of a table; returns the exit code.
 
     Args:
         selected: the part of the captures whose rows are shown.
-        slice: also takes what is shown; then the input is read to its end.
+        slice: receives the shown rows, too; then the input is read to its end.
 
     Raises:
         UsageError: the selection keeps no row.
@@ -274,7 +273,7 @@ def show_rows(
 
 
 def _write_by_line(_: click.Context, __: click.Parameter, is_asked: bool) -> None:
-    """Let each line leave at once, not with those that are made from the same input."""
+    """Flush each line at once, not with the others from the same input."""
     if is_asked and isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
 
@@ -421,7 +420,7 @@ def _show_live(
     slice_path: str | None,
     **core: Any,
 ) -> int:
-    """Print the frames of interfaces as they come; returns the exit code."""
+    """Print the frames of interfaces as they arrive; returns the exit code."""
     if slice_path is not None:
         raise click.UsageError(
             "-w needs packets that can be read twice; capture them: tcpdump -i "
@@ -431,7 +430,7 @@ def _show_live(
 
     with ExitStack() as stack:
         reading = LiveReading(interfaces, bpf, common, stack)
-        # Nothing of a wire is ever missing at its end, so that lines need not wait for it.
+        # An interface has no end at which something could be missing: lines need not wait for it.
         return show_rows(listing, reading, common._replace(is_strict=False), **core)
 
 

@@ -1,4 +1,4 @@
-"""The command tap: the same numbers while it happens."""
+"""The command tap: the same numbers live."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -63,7 +63,7 @@ def _replay(
 ) -> tuple["PacketSource", list[str]]:
     """The files as one source, and sentences about inputs that cannot be read.
 
-    With --strict they are read once before, as rotations are written while it reads.
+    With --strict they are read once before, as rotations are written during reading.
     """
     from dissector.cli.reading import Reading, rereadable
     from dissector.tap.playback import FilePlayback
@@ -133,7 +133,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
 
 
 @click.command(
-    context_settings={"allow_extra_args": True},  # to say what they are meant for
+    context_settings={"allow_extra_args": True},  # for the message on their purpose
     epilog=cli_options.example(
         "dissector tap -i eth1 --metrics 9401 --lake lake --rotate 60s\n"
         "dissector tap -i eth1 --lake s3://lakes/east --keep-lake 30d\n"
@@ -347,7 +347,7 @@ def tap(
         if findings:
             finding_options = FindingOptions(severity, lake, replay)
             monitor.find(running, common.words, finding_options, rotations)
-        # Unwound before the last words, else the view would draw over them.
+        # Closed before the last messages, else the view would draw over them.
         with ExitStack() as watching:
             monitor.start(running, rotations, watching, shown)
             running.run()
