@@ -175,16 +175,16 @@ def about(report: Row) -> str:
     total = report["ack_latency"]["total"]
     floor = total["grouping_floor_ms"]
     gathered = {
-        None: "Whether clients kept acks back to send them together is not known.",
-        0.0: "Every ack wanted an answer, so none was kept back.",
+        None: "Whether clients delayed acks to group them is not known.",
+        0.0: "Every ack asked for an answer, so none was delayed.",
     }.get(
         floor,
-        f"Clients gathered acks and sent them together, by default for up to "
+        f"Clients grouped acks, by default for up to "
         f"{duration_text(floor or 0)}: that much of the time may be waiting in the client.",
     )
     return (
         "Time from the last byte of a MESSAGE to the first byte of the ACK that consumes it: the "
-        f"queue of the client, its application and the network. {gathered} It speaks of "
+        f"queue of the client, its application and the network. {gathered} It covers "
         f"{count_text(total['ack_latency_ms']['count'])} of "
         f"{counted(total['deliveries'], 'delivery', 'deliveries')}."
         f"{not_evaluated(report, total['not_evaluated_by_reason'])}"

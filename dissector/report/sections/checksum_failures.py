@@ -126,9 +126,9 @@ def about(report: Row) -> str:
     absent = f" {count_text(total['absent'])} carry none." if total["absent"] else ""
     return (
         "Share of SEND and MESSAGE frames whose checksum (CRC32C) does not match their bytes. It "
-        f"speaks of {many(total['evaluated'], 'frame')} that were seen whole.{absent}"
+        f"covers {many(total['evaluated'], 'frame')} that were captured whole.{absent}"
         f"{not_evaluated(report, total['not_evaluated_by_reason'])} A mismatch is damage on the "
-        "wire only if the receiver says so too."
+        "wire only if the receiver reports it, too."
     )
 
 

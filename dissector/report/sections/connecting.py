@@ -135,9 +135,9 @@ def about(report: Row) -> str:
     """The section's sentences: meaning of its numbers, counts of cases, unknowns."""
     total = report["connecting"]["total"]
     return (
-        "How long a client took from its first question about a topic to the producer or consumer "
-        "that is open on it, with connecting and its own pauses, and how many connections clients "
-        f"opened at once. It speaks of {counted(total['chains'], 'chain', 'chains')} and "
+        "Time from a client's first lookup of a topic to the open producer or consumer, including "
+        "connecting and its own pauses, and the number of connections that clients opened at "
+        f"once. It covers {counted(total['chains'], 'chain', 'chains')} and "
         f"{counted(total['opened'], 'connection', 'connections')} whose opening was captured."
         f"{not_evaluated(report, total['not_evaluated_by_reason'])}"
     )

@@ -276,8 +276,8 @@ def about(report: Row) -> str:
         else "no consumer whose balance is known"
     )
     return (
-        "Share of the messages that consumers allowed (permits) which was delivered to them. It "
-        f"speaks of {shares}.{not_evaluated(report, total['not_evaluated_by_reason'])} Silence "
+        "Share of the messages allowed by consumers (permits) that was delivered to them. It "
+        f"covers {shares}.{not_evaluated(report, total['not_evaluated_by_reason'])} Silence "
         "with permits left may be an empty backlog or a limit of the broker; a capture cannot tell."
     )
 

@@ -125,7 +125,7 @@ def about(report: Row) -> str:
     total = report["publish_to_delivery"]["total"]
     return (
         "Time from the last byte of a SEND to the last byte of the MESSAGE that carries its entry "
-        "to a consumer's queue, across connections of the same capture. It speaks of "
+        "to a consumer's queue, across connections of the same capture. It covers "
         f"{many(total['transit_ms']['count'], 'first delivery', 'first deliveries')} of "
         f"{counted(total['deliveries'], 'delivery', 'deliveries')}."
         f"{not_evaluated(report, total['not_evaluated_by_reason'])}"

@@ -220,10 +220,10 @@ def about(report: Row) -> str:
     total = report["redelivery"]["total"]
     return (
         "Share of deliveries to clients' queues that were not the first of their entry, by the "
-        "broker's count or by an id seen before. It speaks of "
+        "broker's count or by an id seen before. It covers "
         f"{counted(total['deliveries'], 'delivery', 'deliveries')} with "
-        f"{counted(total['messages'], 'message')}, and is the least it can be: what was "
-        "delivered before the capture began is known only where the broker counts it."
+        f"{counted(total['messages'], 'message')}, and is a lower bound: deliveries "
+        "before the capture are known only if the broker counts them."
         f"{not_evaluated(report, total['not_evaluated_by_reason'])}"
     )
 

@@ -78,7 +78,7 @@ def about(report: Row) -> str:
     total = report["requests"]["total"]
     return (
         "Time from the last byte of a request to the last byte of its answer, for every command "
-        "but SEND; a PING by who sent it, since the other side answers. It speaks of "
+        "except SEND; a PING by its sender, since the other side answers. It covers "
         f"{many(total['latency_ms']['count'], 'answer')} to "
         f"{counted(total['requests'], 'request', 'requests')}."
         f"{not_evaluated(report, total['not_evaluated_by_reason'])}"

@@ -272,15 +272,15 @@ def about(report: Row) -> str:
         else "whether nearer to client or broker is not certain"
     )
     path = (
-        f" The whole path took {time_text(trip, 'p50')} there and back (median of "
+        f" The round trip of the whole path took {time_text(trip, 'p50')} (median of "
         f"{many(trip['count'], 'handshake')})."
         if trip["count"]
         else ""
     )
     return (
-        "Time from the last byte of a SEND to the last byte of its receipt, where the capture was "
-        f"taken ({where}): the broker's work and the part of the network behind that place.{path}"
-        f" It speaks of {many(total['latency_ms']['count'], 'receipt')} for "
+        "Time from the last byte of a SEND to the last byte of its receipt, at the place of the "
+        f"capture ({where}): the broker's work and the network beyond that place.{path}"
+        f" It covers {many(total['latency_ms']['count'], 'receipt')} for "
         f"{counted(total['sends'], 'send')}; refused sends and receipts without an id are no "
         f"latencies.{not_evaluated(report, total['not_evaluated_by_reason'])}"
     )
