@@ -115,7 +115,7 @@ def sums(report: Report) -> dict[str, float]:
         "deliveries passed over": report["ack_latency"]["total"]["passed_over"] or 0,
         "confirmed mismatches": report["checksum_failures"]["total"]["confirmed_by_peer"] or 0,
         "opened": connecting["opened"],
-        "in vain": connecting["not_established"],
+        "not established": connecting["not_established"],
         "chains": connecting["chains"],
         **{f"closed {name}": count for name, count in closed.items()},
         **{f"closed as {name}": connecting["closed_by_cause"].get(name, 0) for name in CAUSES},
