@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from dissector.queries.catalogue import catalogue
+from dissector.report.descriptions import meaning_of, notice_sentence
 from dissector.report.merged_tables import empty_tables
 from dissector.report.result import SECTIONS, build
 from dissector.report.section import REASONS, Section, not_evaluated
@@ -135,3 +136,12 @@ def test_everything_was_evaluated_only_where_nothing_is_missing() -> None:
     for section in ("redelivery", "checksum_failures", "errors", "requests"):
         assert "More may lie in 2 gaps of 429 bytes." in report[section]["about"]
         assert "Nothing was left" not in report[section]["about"]
+
+
+def test_notice_codes_of_older_lakes_have_a_sentence() -> None:
+    code = "untimed_packets"  # now packets_without_timestamp
+    total = {"notice_texts": {}, "notices_by_code": {code: 2}}
+    assert notice_sentence(total, code) == "a notice of another version"
+    assert meaning_of("notices", [code]) == {code: ""}
+    texts = {"notice_texts": {code: ["2 packets carry no time"]}, "notices_by_code": {code: 1}}
+    assert notice_sentence(texts, code) == "2 packets carry no time"
