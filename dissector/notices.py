@@ -44,7 +44,7 @@ NOTICES: Final = (
     ),
     NoticeKind("unusable_time", "warning", "{value} packets carry no time between 1823 and 2116"),
     NoticeKind("long_fraction", "info", "{value} packets carry a fraction of a second over 1 s"),
-    NoticeKind("untimed_packets", "warning", "{value} packets carry no time"),
+    NoticeKind("packets_without_timestamp", "warning", "{value} packets have no timestamp"),
     NoticeKind(
         "filter_matched_nothing",
         "warning",

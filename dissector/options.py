@@ -50,7 +50,7 @@ class Options:
     protocol: str = _flag("auto", "Recognise the protocol, or read everything as this one.")
     redact: bool = _flag(True, "Hide tokens and passwords, or show them.")
     max_frame_bytes: int = _flag(
-        limits.MAX_FRAME_BYTES, "Take longer frames for damage.", metavar="SIZE"
+        limits.MAX_FRAME_BYTES, "Treat longer frames as damage.", metavar="SIZE"
     )
     reorder_window_ms: int = _flag(
         limits.REORDER_WINDOW_MS,
@@ -59,14 +59,14 @@ class Options:
         bounds=(0, 3_600_000),
     )
     memory_limit: int | None = _flag(
-        None, "Remember less, to stay near this much memory.  [default: none]", metavar="SIZE"
+        None, "Limit state, to stay near this much memory.  [default: none]", metavar="SIZE"
     )
     overlap: str = _flag(
         "first",
         "Choose which of two contradicting bytes wins.",
         words=OVERLAPS,
     )
-    verify_checksums: bool = _flag(False, "Leave out packets whose IP or TCP sum is wrong.")
+    verify_checksums: bool = _flag(False, "Drop packets with a wrong IP or TCP checksum.")
     keylog: str | None = _flag(
         None,
         "Decrypt TLS with the secrets of this key log.  [default: $SSLKEYLOGFILE]",

@@ -109,8 +109,8 @@ class CapturesReader(DataSourceReader):
         for path in (path for chain in plan.chains for path in chain.files):
             if not is_file(path):
                 raise InputError(no_file(path))
-        asked = [chain for chain in plan.chains if conditions.may_hold(chain, self._conditions)]
-        ordered = sorted(asked, key=lambda chain: -chain.stored_bytes)
+        selected = [chain for chain in plan.chains if conditions.may_hold(chain, self._conditions)]
+        ordered = sorted(selected, key=lambda chain: -chain.stored_bytes)
         return [Capture(absolute(chain)) for chain in ordered]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:

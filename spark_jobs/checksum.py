@@ -1,4 +1,4 @@
-"""Checksum failures: verdicts on CRC32C, and what the peer said about each mismatch.
+"""Checksum failures: verdicts on CRC32C, and the peer's answer to each mismatch.
 
 spark-submit --conf spark.log.level=WARN spark_jobs/checksum.py --lake LAKE -o OUT
 """

@@ -1,4 +1,4 @@
-"""Findings, errors, slowest: what is wrong, what was refused, and what took longest.
+"""Findings, errors, slowest: faults, refused requests, and the longest exchanges.
 
 spark-submit --conf spark.log.level=WARN spark_jobs/errors.py --lake LAKE -o OUT
 """

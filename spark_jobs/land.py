@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     "--archive",
     type=LocalPath(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Give workers this archive of the program (spark_jobs.archive makes it).",
+    help="Send workers this archive of the program (see spark_jobs.archive).",
 )
 def land(common: Common, landing: LandOptions, master: str | None, archive: Path | None) -> int:
     """Land captures on a Spark cluster, one per task, and print their ids; returns the exit code.

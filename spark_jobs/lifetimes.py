@@ -1,4 +1,4 @@
-"""Publish to delivery and ack latency: how long entries and acks took, and what was stored.
+"""Publish to delivery and ack latency: times of entries and acks, and entries stored.
 
 spark-submit --conf spark.log.level=WARN spark_jobs/lifetimes.py --lake LAKE -o OUT
 """

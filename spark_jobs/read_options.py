@@ -104,10 +104,10 @@ class ReadOptions:
         for one in schema:
             if one.name not in types:
                 raise UsageError(f"the table {self.table} has no column {one.name}")
-            asked, there = one.dataType.simpleString(), types[one.name]
-            if asked != there:
+            wanted, actual = one.dataType.simpleString(), types[one.name]
+            if wanted != actual:
                 raise UsageError(
-                    f"the column {one.name} of {self.table} is {there}, not {asked}: "
+                    f"the column {one.name} of {self.table} is {actual}, not {wanted}: "
                     f"name it so in the schema, and cast it afterwards"
                 )
         return schema.fieldNames()

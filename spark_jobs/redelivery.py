@@ -1,4 +1,4 @@
-"""Redelivery: what was delivered more than once, why, and what was put aside for later.
+"""Redelivery: entries delivered more than once, with causes, and messages set aside.
 
 spark-submit --conf spark.log.level=WARN spark_jobs/redelivery.py --lake LAKE -o OUT
 """

@@ -1,4 +1,4 @@
-"""Requests and connecting: round trips by command, and how clients get to a topic.
+"""Requests and connecting: round trips by command, and how clients reach a topic.
 
 spark-submit --conf spark.log.level=WARN spark_jobs/round_trips.py --lake LAKE -o OUT
 """

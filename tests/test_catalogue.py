@@ -26,7 +26,7 @@ KINDS = (pa.int64(), pa.string(), pa.bool_())
 # Queries that no section takes, with what does.
 USED_ELSEWHERE: dict[str, str] = {}
 # Keys of totals that are explained for all sections together, at the beginning of the page.
-OF_ALL_SECTIONS = {"not_judged", "not_applicable", "latency_ms"}
+OF_ALL_SECTIONS = {"not_evaluated_by_reason", "not_applicable", "latency_ms"}
 
 
 @pytest.fixture(scope="module")

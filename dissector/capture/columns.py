@@ -26,7 +26,12 @@ CAPTURED_LONGER: Final = 0  # captured length above wire length
 UNUSABLE_TIMES: Final = 1  # outside the range of 64-bit nanoseconds
 LONG_FRACTIONS: Final = 2  # the fraction of a second is a second or more
 WITHOUT_TIMESTAMP: Final = 3  # of a block type without timestamp
-ODDITY_CODES: Final = ("captured_longer", "unusable_time", "long_fraction", "untimed_packets")
+ODDITY_CODES: Final = (
+    "captured_longer",
+    "unusable_time",
+    "long_fraction",
+    "packets_without_timestamp",
+)
 
 
 class Oddities(Records):

@@ -90,8 +90,8 @@ def anonymize(
     """Write a copy of a capture that can be shared.
 
     Payloads become noise, names and addresses others of equal length, secrets stars; lengths, times
-    and numbers stay, so that the copy gives the same numbers. Always pcapng. What is not touched,
-    and what cannot be: docs/bug-reports.md.
+    and numbers stay, so that the copy gives the same results. Always pcapng. Unchanged parts, and
+    limits: docs/bug-reports.md.
     """
     from dissector.cli.reading import Reading, rereadable, tell_missing
     from dissector.evidence.anonymizing import anonymize as write_anonymous

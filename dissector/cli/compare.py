@@ -55,7 +55,7 @@ _NUMBERS: Final = ("worse", "better", "no_evidence", "not_comparable")
 )  # fmt: skip
 @click.option(
     "--least", type=click.FloatRange(0, 1000), default=0.0, show_default=True, metavar="PERCENT",
-    help="Call a change one only if it is surely larger.",
+    help="Ignore changes that are not surely larger.",
 )  # fmt: skip
 @options.json_option("Print the comparison as JSON.")
 @click.option("--markdown", "is_markdown", is_flag=True, help="Print Markdown for a pull request.")
@@ -86,9 +86,9 @@ def compare(
 
     BEFORE and AFTER are captures, lakes, or reports (a folder or report.json, of which less can be
     tested). Each metric gets a verdict: worse, better, no evidence, or not comparable. If nothing
-    changed, all of them together say worse or better in 5 % of comparisons at most. docs/compare.md
-    tells how, and what a job in CI looks like. --fail-on takes worse, or an EXPR over the JSON;
-    worse is also met where nothing could be tested.
+    changed, any of them says worse or better in 5 % of comparisons at most. docs/compare.md
+    explains how, and shows a job in CI. --fail-on accepts worse, or an EXPR over the JSON; worse is
+    also met if nothing could be tested.
     """
     if is_json and is_markdown:
         raise UsageError("--json and --markdown exclude each other")

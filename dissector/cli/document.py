@@ -37,38 +37,38 @@ _SELECTING: Final = """\
     dissector sql --lake lake --client 10.0.0.5:51234 "select topic, count(*) from sends group by 1"
 
 - `--since T`, `--until T`: from T on, up to but without T. ISO 8601, UTC unless T says a zone
-  (`2026-01-31T12:00+01:00`) or `--local-time` is given. `-30m` (`s`, `m`, `h`, `d`) is so long
-  before the last packet of what is read.
+  (`2026-01-31T12:00+01:00`) or `--local-time` is given. `-30m` (`s`, `m`, `h`, `d`) counts back
+  from the last packet of the input.
 - `--topic NAME`: this topic and its partitions; a short name is one of `public/default`, or a
   topic of Cursus.
-- `--subscription NAME`: what names this subscription (of Cursus: group). A send names none, so no
-  send is left.
+- `--subscription NAME`: rows that name this subscription (of Cursus: group). A send names none, so
+  no send is selected.
 - `--client ADDRESS`: connections whose client, the side that is no broker, has this address
   (`10.0.0.5`, `2001:db8::5`), with a port as a rule one connection (`10.0.0.5:51234`,
   `[2001:db8::5]:51234`), or is in this network (`10.0.0.0/8`). It is the address on the wire,
   or, without a port, the one that a proxy names in its PROXY header (`proxied_client_ip`).
 
-Names and addresses may be repeated: any of them. Different options must all be true.
+Repeated names or addresses match any of them. Different options must all match.
 
-Nothing is left out before it is dissected: state, names and balances are those of the whole. A
-frame belongs to the time at which it was complete, an exchange to that of its request; a connection
-is there if it had a packet in the time and, with names, a frame that is selected. What belongs to
-no topic or connection, as notices about a file, stays.
+The whole input is dissected first: state, names and balances are those of the whole. A frame
+belongs to the time at which it was complete, an exchange to that of its request; a connection is
+selected if it had a packet in the time and, with names, a selected frame. Rows without topic and
+connection, such as notices about a file, stay.
 
-`summary`, `findings`, `report`, `analyze`, `evidence` and spark jobs count and judge what is
-selected, and name it beside their numbers; in `sql` the tables hold nothing else. `frames` prints
-rows as they come, by the names that were known by then, and says how many it left out so; the
-others go also by names that were learnt later, of producers and consumers that were opened before
-the capture.
-`follow` takes times, `compare` names and addresses. `land`, `tap` and `anonymize` take the whole,
-and say which command reads a part. A selection that matches nothing is told in one line, exit
+`summary`, `findings`, `report`, `analyze`, `evidence` and spark jobs count and judge the selected
+rows, and show the selection beside their numbers; in `sql` the tables have no other rows. `frames`
+prints rows as they arrive, selects by the names known by then, and says how many rows it left out
+for that; the others also use names that were learnt later, of producers and consumers that were
+opened before the capture.
+`follow` accepts times, `compare` names and addresses. `land`, `tap` and `anonymize` process the
+whole, and say which command reads a part. If a selection matches nothing, one line says so, exit
 code 1.
 
-`--local-time` shows times of the zone here, or that `TZ` names, with their offset, and reads times
-without a zone so. JSON, CSV, Parquet, tab-separated fields and bundles stay UTC.
+`--local-time` shows times in the local zone, or in that of `TZ`, with their offset, and reads times
+without a zone as such. JSON, CSV, Parquet, tab-separated fields and bundles stay UTC.
 
 `summary --over-time` adds a table of at most 61 steps, `--over-time=1m` one of minutes; `--json`
-has it as `over_time`. What its columns mean is in [metrics.md](metrics.md#over_time).
+has it as `over_time`. [metrics.md](metrics.md#over_time) explains its columns.
 
 ## Selecting rows
 
@@ -79,15 +79,15 @@ has it as `over_time`. What its columns mean is in [metrics.md](metrics.md#over_
     dissector frames night.pcap -Y 'command in ("FLOW", "MESSAGE") and consumer_id == 3'
     dissector frames night.pcap -Y 'ts >= "2026-01-31T23:59:00" and error_code != null'
 
-- Names are columns of the table that is shown (`dissector fields frames`).
+- Names are columns of the shown table (`dissector fields frames`).
 - `==` `!=` `<` `<=` `>` `>=` compare with a number (`1_000`, `0x1f`, `-1`), a text in quotes,
   `true`, `false`, or another column. Times are compared with a text of ISO 8601, UTC unless it
   says a zone.
-- `in (…)` is one of several; `contains` finds a piece of text, or a member of a list; `matches`
-  finds a regular expression (RE2).
-- `and`, `or`, `not` and parentheses; `not` binds closest, then `and`, then `or`. A column of yes
-  and no may stand alone: `retransmitted and not is_batch`.
-- A comparison with a null is false, so `partition != 3` leaves out rows without a partition. Ask
+- `in (…)` is one of several; `contains` finds a substring, or a member of a list; `matches` finds
+  a regular expression (RE2).
+- `and`, `or`, `not` and parentheses; `not` binds closest, then `and`, then `or`. A Boolean column
+  may stand alone: `retransmitted and not is_batch`.
+- A comparison with a null is false, so `partition != 3` leaves out rows without a partition. Test
   for nulls with `partition == null` and `partition != null`.
 
 `--fail-on EXPR` uses the same language over the numbers of `report.json`; a name is a path:
@@ -95,9 +95,9 @@ has it as `over_time`. What its columns mean is in [metrics.md](metrics.md#over_
     dissector summary night.pcap --fail-on 'send_latency.total.latency_ms.p99 > 50'
     dissector summary night.pcap --fail-on 'coverage.total.notices_by_code.gap_lost > 0'
 
-Findings count by their severity, what is wrong with the capture itself (gaps, one direction only)
-among them, as it may hide what is asked for: these are of the section `coverage`. A capture without
-packets is no fault: there is nothing to judge.
+`finding.severity` tests findings. They include faults of the capture itself (gaps, one direction
+only), which may hide others: these have the section `coverage`. A capture without packets is no
+fault: there is nothing to judge.
 
     dissector findings night.pcap --fail-on 'finding.severity >= warning'
     dissector findings night.pcap \\
@@ -144,11 +144,11 @@ def commands_page() -> str:
     lines += [f"| {code} | {meaning} |" for code, meaning in EXITS]
     lines += [
         "",
-        "Ended by a reader that has gone (`| head`), a command ends as by SIGPIPE, silently.",
+        "If the reader of its output ends (`| head`), a command ends silently, as by SIGPIPE.",
     ]
     lines += ["", "## Notices", ""]
     lines += [
-        "What was odd, lost or limited is a row of the table `notices`, counted in reports.",
+        "The table `notices` has a row for everything odd, lost or limited; reports count them.",
         "",
         "| code | severity | meaning |",
         "|---|---|---|",

@@ -125,9 +125,9 @@ def evidence(
 ) -> int:
     """Write a bundle that shows a finding and can be shared.
 
-    It holds the packets behind the selected frames, and those that open their connections,
-    producers and consumers; rows and numbers of these; a page to paste into a bug report. All
-    conditions must hold. It is anonymous unless told otherwise: see docs/bug-reports.md.
+    It contains the packets of the selected frames, and those that open their connections, producers
+    and consumers; rows and numbers of these; a page to paste into a bug report. A frame must match
+    all conditions. The bundle is anonymous by default: see docs/bug-reports.md.
 
     --finding takes the number or code of a rule (dissector findings), or checksum_mismatch, stall,
     redelivery_loop, error, lost_receipt.
@@ -139,7 +139,7 @@ def evidence(
     from dissector.evidence.frame_selection import Filters
 
     keep, asked = _keep(condition)
-    filters = Filters(keep, connections, frames, slowest=slowest, finding=finding, asked=asked)
+    filters = Filters(keep, connections, frames, slowest=slowest, finding=finding, available=asked)
     if filters.is_everything and selected.is_everything:
         raise UsageError(
             "say what is to be shown: -Y, --connection, --frames, --topic, --subscription, "
@@ -163,7 +163,7 @@ def evidence(
 
 
 def _keep(condition: str | None) -> tuple[Any, str | None]:
-    """The filter of -Y over rows of frames, and a query of what there is of what it names."""
+    """The filter of -Y over rows of frames, and a query of the values of its first column."""
     if condition is None:
         return None, None
     parsed = expression.parse(condition)
@@ -365,8 +365,8 @@ def _command(filters: "Filters", anonymizer: "Anonymizer") -> str:
 def verify(common: Common, bundles: tuple[str, ...]) -> int:
     """Check bundles of evidence.
 
-    Every part must be what its manifest says (SHA-256), and what the packets say, read again, must
-    be what the other parts say. Exit code 2 if not.
+    Every part must have the SHA-256 in the manifest, and the packets, read again, must yield the
+    contents of the other parts. Exit code 2 if not.
     """
     for path in bundles:
         _verify(path, common)

@@ -47,7 +47,7 @@ _rules_option = click.option(
 @selecting.selecting_options
 @click.option(
     "--code", "codes", multiple=True, metavar="CODE",
-    help="Ask this rule only, by number or code. Repeatable.",
+    help="Run this rule only, by number or code. Repeatable.",
 )  # fmt: skip
 @options.json_option("Print the findings as JSON.")
 @_rules_option
@@ -70,11 +70,11 @@ def findings(
     master: str | None,
     chain: str,
 ) -> int:
-    """Say what is wrong, with the frames that prove it.
+    """List faults, with the frames that prove them.
 
     Each finding says what happened, how it is known, what else could look the same, what would
-    decide, and what to do; the worst comes first. A rule that cannot be used is named, the others
-    go on. Of a lake only new captures are read; rules of --rules read all of them.
+    decide, and what to do; the worst comes first. A rule that cannot be used is named; the others
+    run. Of a lake only new captures are read; rules of --rules read all of them.
     """
     from dissector.findings.finding import worst_first
     from dissector.findings.loading import load_rules, named
@@ -220,12 +220,12 @@ def lines_of(
 @click.argument("words", nargs=-1, required=True, metavar="CODE|NUMBER|ERROR|WORDS...")
 @_rules_option
 def explain(words: tuple[str, ...], folder: Path | None) -> int:
-    """Say what a code, an error, a command or a word means.
+    """Explain a code, an error, a command or a word.
 
-    It knows the columns of tables and their words, numbers of a report, metrics of a tap, commands
-    of the protocols, and texts of brokers and clients. A number is a frame length that a broker
-    complains of; with what people reported and what to ask. Other words are looked for in findings,
-    errors and notices, and the best few are listed.
+    Explains columns of tables and their values, numbers of a report, metrics of a tap, commands of
+    the protocols, and texts of brokers and clients, with what people reported and what to ask. A
+    number is a frame length that a broker complains of. Other words are searched for in findings,
+    errors and notices; the best matches are listed.
     """
     from dissector.findings.explaining import explained, searched
     from dissector.findings.loading import load_rules

@@ -315,8 +315,8 @@ def follow(
 ) -> int:
     """Print one conversation, both directions in order.
 
-    Bytes that are missing are named between those that are there, never filled in. Times select
-    bytes by when they were captured.
+    Missing bytes are marked between the others, never filled in. Times select bytes by the time of
+    their capture.
     """
     from dissector.cli.reading import Reading, rereadable
 

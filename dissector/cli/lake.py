@@ -28,7 +28,7 @@ _lake_argument = click.argument("folder", metavar="LAKE", type=options.LAKE)
 
 @click.group(cls=CommandGroup)
 def lake() -> None:
-    """List, verify, remove or put together the captures of a lake."""
+    """List, verify, remove or compact the captures of a lake."""
 
 
 def exit_of_unread(common: Common, opened: "Lake") -> int:
@@ -58,7 +58,7 @@ def _facts(capture: "Manifest") -> dict[str, Any]:
 @click.option("--json", "is_json", is_flag=True, help="Print JSON lines, one per capture.")
 @options.speaking_options
 def list_captures(common: Common, folder: Path, is_json: bool) -> int:
-    """List id, time, frames and size of the captures, those put together below their group."""
+    """List id, time, frames and size of the captures, those compacted below their group."""
     from dissector.lake.reader import open_lake
 
     with open_lake(folder) as opened:
@@ -135,10 +135,10 @@ def verify(common: Common, folder: Path) -> int:
 def rm(common: Common, folder: Path, captures: tuple[str, ...], before: str | None) -> int:
     """Remove captures from a lake.
 
-    By id, where * and ? stand for anything, or by age. A compacted group goes as a whole: by its
+    By id, with the wildcards * and ?, or by age. A compacted group is removed as a whole: by its
     own id, or when all of its captures are older. Also removes, by id, captures whose manifest is
-    damaged, and files that belong to no capture (see dissector lake verify). --before 30d is what
-    dissector lake keep lake 30d does.
+    damaged, and files that belong to no capture (see dissector lake verify). --before 30d equals
+    dissector lake keep lake 30d.
     """
     if not captures and before is None:
         raise UsageError("name the captures to remove, or give --before; see dissector lake list")
@@ -175,8 +175,8 @@ def keep(common: Common, folder: Path, days: int) -> int:
     """Keep the last days of a lake, today included, and remove older ones.
 
     Days are whole ones, UTC; a capture belongs to the day of its first packet, and a day stays as
-    long as one of its captures ends within the days that are kept. Prints the ids that went; to
-    find nothing to remove is no error.
+    long as one of its captures ends within the kept days. Prints the removed ids; having nothing to
+    remove is no error.
     """
     return _keep(common, folder, days)
 
@@ -220,12 +220,12 @@ _iceberg_options = options.with_options(
 @_iceberg_options
 @options.speaking_options
 def tidy(common: Common, folder: Path, iceberg: str | None, namespace: str) -> int:
-    """Remove from a store what belongs to no capture of the lake in it.
+    """Remove files from a store that belong to no capture of its lake.
 
-    These are the files of captures that were removed, replaced or put together, and of landings
-    that were cut short. They stay for a day, as somebody may still read them. On a disk they go at
-    once. Says first which published tables still list some of them: those of Delta Lake where
-    deltalake is installed, and of Iceberg in a catalog that is named.
+    These are the files of captures that were removed, replaced or compacted, and of landings that
+    were cut short. They stay for a day, as others may still read them; on a disk they are removed
+    at once. First names published tables that still list some of them: of Delta Lake if deltalake
+    is installed, and of Iceberg in a named catalog.
     """
     from dissector.lake.mirror import shown
     from dissector.lake.mirror import tidy as tidy_lake
@@ -291,10 +291,10 @@ def _warn_of_tables(
 def compact(common: Common, folder: Path, captures: tuple[str, ...], below: int | None) -> int:
     """Put the many small captures of each day into few files.
 
-    All of them, or those named, where * and ? stand for anything. Prints the id of the new group of
-    each day; the column capture of its rows says where each came from, as before. Captures that an
-    older version landed (schema versions 1 to 3) are written anew, whatever their size and number:
-    they move to the folder of their day.
+    All of them, or the named ones, with the wildcards * and ?. Prints the id of the new group of
+    each day; the column capture of its rows still names the capture of each. Captures that an older
+    version landed (schema versions 1 to 3) are rewritten, whatever their size and number, and move
+    to the folder of their day.
     """
     from dissector.lake.compact import ALL
     from dissector.lake.compact import compact as compact_lake
@@ -306,9 +306,9 @@ def compact(common: Common, folder: Path, captures: tuple[str, ...], below: int 
     for group in made.groups:
         print(safe_text(group.capture_id))
         day = day_of(group.first_ts_ns)
-        common.words.say(f"{day}: {counted(len(group.replaces), 'capture')} put together")
+        common.words.say(f"{day}: {counted(len(group.replaces), 'capture')} compacted")
     if not made.groups:
-        common.words.say("nothing put together: fewer than two captures of a day fit")
+        common.words.say("nothing compacted: fewer than two captures of a day fit")
     return 0
 
 
@@ -326,9 +326,9 @@ def compact(common: Common, folder: Path, captures: tuple[str, ...], below: int 
 def publish(common: Common, folder: Path, iceberg: str | None, namespace: str, delta: bool) -> int:
     """List the files of a lake as tables of Iceberg or Delta Lake.
 
-    The files stay where they are and as they are. Publishing again adds what is new and takes off
-    what has gone, by one commit for each table; do it after what takes files away (rm, keep,
-    compact), until then readers miss these files. Prints the tables with their files and rows.
+    The files stay unchanged in their place. Publishing again adds new files and delists removed
+    ones, in one commit per table. Do it after commands that remove files (rm, keep, compact): until
+    then readers miss these files. Prints the tables with their files and rows.
     """
     if iceberg is None and not delta:
         raise UsageError("name what to publish as: --iceberg CATALOG, --delta, or both")

@@ -286,7 +286,7 @@ def compact_crowded_days(lake: Path, words: Messages, days: Collection[str] | No
         return
     for group in made.groups:
         day = day_of(group.first_ts_ns)
-        words.say(f"{day}: {counted(len(group.replaces), 'capture')} put together")
+        words.say(f"{day}: {counted(len(group.replaces), 'capture')} compacted")
 
 
 def end_landing(

@@ -206,8 +206,8 @@ class Common(NamedTuple):
 COMPLETE: Final = "_DISSECTOR_COMPLETE"
 
 _SPEAKING: Final = (
-    click.option("-q", "--quiet", is_flag=True, help="Say only what went wrong or is missing."),
-    click.option("-v", "--verbose", is_flag=True, help="Say more: one line per capture."),
+    click.option("-q", "--quiet", is_flag=True, help="Print only errors and what is missing."),
+    click.option("-v", "--verbose", is_flag=True, help="Print more: one line per capture."),
     click.option("--debug", is_flag=True, help="Show the traceback of an error."),
     click.option("--no-progress", is_flag=True, help="Draw no progress bar on the terminal."),
     click.option(
@@ -223,7 +223,7 @@ _SPEAKING: Final = (
         expose_value=False,
         is_eager=True,
         callback=speak_local_time,
-        help="Show times of the zone TZ, not UTC, and read them so.",
+        help="Show and read times in the zone TZ, not UTC.",
     ),
 )
 # Settings of options whose values need a parser of the command line.
@@ -397,7 +397,7 @@ cluster_option = click.option(
     "--cluster", metavar="NAME", callback=_as_text, help="Label the captures as of this cluster."
 )
 force_option = click.option(
-    "--force", is_flag=True, help="Replace what is there; an input is never replaced."
+    "--force", is_flag=True, help="Replace existing output; an input is never replaced."
 )
 
 
@@ -413,7 +413,7 @@ private_option = click.option(
     is_flag=True,
     expose_value=False,
     callback=_narrow,
-    help="Let only this user read what is written (mode 0600).",
+    help="Let only this user read the output (mode 0600).",
 )
 master_option = click.option(
     "--master", metavar="URL", help="Run on this Spark master.  [default: local[*]]"
@@ -430,7 +430,7 @@ select_option = click.option(
     "--select",
     "condition",
     metavar="EXPR",
-    help="Keep only what fits, e.g. 'permits > 100'.",
+    help="Select matching rows, e.g. 'permits > 100'.",
 )
 # Options of outputs that are shared: an anonymous copy, a bundle of evidence.
 anonymizing_options = with_options(
@@ -442,7 +442,7 @@ anonymizing_options = with_options(
         "--key-file",
         type=FILE,
         metavar="FILE",
-        help="Take the key from this file, or put one there.  [default: a new one, not kept]",
+        help="Read the key from this file, or write one there.  [default: a new one, not kept]",
     ),
 )
 inputs_or_lake_argument = click.argument("inputs", nargs=-1, type=INPUT_NAME, metavar="[INPUT]...")

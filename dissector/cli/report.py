@@ -38,7 +38,7 @@ _output_option = click.option(
 
 
 class _LakePath(LakePath):
-    """A lake; where none is named, how to get one."""
+    """Parse a lake; without one, the error says how to create one."""
 
     def get_missing_message(
         self, param: click.Parameter, ctx: click.Context | None = None
@@ -55,7 +55,7 @@ _lake_option = options.lake_option(
 
 
 def judge(conditions: Sequence[Condition], numbers: Any, code: int, words: Messages) -> int:
-    """The exit code after --fail-on: a condition that is met goes before a partial input."""
+    """The exit code after --fail-on: a met condition takes precedence over partial input."""
     met_conditions = met(conditions, numbers)
     for text in met_conditions:
         words.missing(f"--fail-on: {text}")
@@ -65,7 +65,7 @@ def judge(conditions: Sequence[Condition], numbers: Any, code: int, words: Messa
 def _judge_report(
     conditions: Sequence[Condition], report: dict[str, Any], code: int, words: Messages
 ) -> int:
-    """The exit code of a report: it is partial, and says so, where judgements failed."""
+    """The exit code of a report: partial, with a message, if rules or verdicts failed."""
     failed = report["verdicts"]["total"]["failed"]
     if failed:
         what = counted(failed, "judgement")
@@ -78,8 +78,7 @@ def _make_report(
     lake: Path, output: Path, engine: Name, master: str | None, scope: "Scope", common: Common,
     *, rows: int, is_forced: bool, has_lists: bool, manifests: "Manifests",
 ) -> dict[str, Any]:  # fmt: skip
-    """Make the report of a lake of so many rows and write it. has_lists, manifests: as of
-    `pipeline.write`.
+    """Compute and write the report of a lake. has_lists, manifests: as in `pipeline.write`.
 
     Raises:
         DependencyError: the engine is missing.
@@ -103,10 +102,10 @@ def _make_report(
 
 
 def check_output(folder: Path, *, is_forced: bool) -> None:
-    """Make a folder for a report, before time is spent on what goes into it.
+    """Create a report's folder before its contents are computed.
 
     Raises:
-        OutputError: it cannot be made or written, or holds what is no report.
+        OutputError: it cannot be created or written, or has other contents than a report.
     """
     from dissector.report.output import check_report_folder
 
@@ -122,10 +121,10 @@ def check_output(folder: Path, *, is_forced: bool) -> None:
 
 
 def _refuse_lake(output: Path, lake: Path) -> None:
-    """Refuse to write a report over the lake that it is made from.
+    """Refuse to write a report over its own lake.
 
     Raises:
-        OutputError: the lake is the folder, or one of them lies in what is replaced of the other.
+        OutputError: the lake is the folder, or one is inside replaced parts of the other.
     """
     from dissector.report.output import NAMES
 
@@ -249,9 +248,8 @@ def report(
 ) -> int:
     """Write the report of a lake.
 
-    DIR gets report.html, report.json and tables/, in the place of an earlier report. What was made
-    of a capture is kept in the lake: the next report reads only what is new. Spark needs Java 17 or
-    newer.
+    Writes report.html, report.json and tables/ to DIR, replacing an earlier report. The lake caches
+    results of each capture: the next report reads only new ones. Spark needs Java 17 or newer.
     """
     conditions = read_conditions(fail_on)
     check_paths(conditions, is_of_lake=True)
@@ -259,7 +257,7 @@ def report(
     from dissector.lake.reader import open_lake
     from dissector.report.pipeline import Scope
 
-    manifests = Manifests(lake)  # what is wrong with them is said before anything starts
+    manifests = Manifests(lake)  # errors in them end the command before any work
     with open_lake(lake, manifests) as there:
         code = 0 if captures else exit_of_unread(common, there)
         scope, rows = Scope(captures, selected.of(there, captures), exact), there.rows()
@@ -307,8 +305,8 @@ def analyze(
 ) -> int:
     """Land captures and write the report.
 
-    Writes DIR/lake and DIR/report; what else is in DIR stays. Prints the main numbers and the path
-    of the report. The lake is always of the whole captures.
+    Writes DIR/lake and DIR/report; other files in DIR stay. Prints the main numbers and the path of
+    the report. The lake always contains the whole captures.
     """
     conditions = read_conditions(fail_on)
     check_paths(conditions, is_of_lake=True)

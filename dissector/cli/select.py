@@ -170,7 +170,7 @@ def read_time(text: str) -> datetime:
 
 
 def question(table: str, node: Node) -> str:
-    """A query of what there is to select from, by the first column of an expression."""
+    """A query of the values of an expression's first column."""
     column = next((one.name for one in expression.columns_of(node)), "connection_id")
     (kind,) = (one.type for one in TABLES[table].columns if one.name == column)
     few = kind not in ("bigint", "timestamp[us, UTC]")
@@ -178,7 +178,7 @@ def question(table: str, node: Node) -> str:
 
 
 def no_row(table: str, node: Node | None, part: "Selection") -> NothingMatchesError:
-    """The error where neither an expression nor the other options keep a row."""
+    """The error if no row matches an expression and the other options."""
     what = f"no row of {table} matches the selection{part.words(shown_time)}"
     return NothingMatchesError(what, part.question if node is None else question(table, node))
 

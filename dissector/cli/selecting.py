@@ -34,7 +34,7 @@ SELECTING: Final = {
     ),
     "subscriptions": click.option(
         "--subscription", "subscriptions", multiple=True, metavar="NAME",
-        help="Read what is about this subscription only. Repeatable.",
+        help="Read rows of this subscription only. Repeatable.",
     ),
     "clients": click.option(
         "--client", "clients", multiple=True, metavar="ADDRESS",

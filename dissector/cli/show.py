@@ -1,4 +1,4 @@
-"""Commands that read captures and show what is in them: frames, connections, follow, fields."""
+"""Commands that read captures and show their contents: frames, connections, follow, fields."""
 
 import io
 import sys
@@ -43,7 +43,7 @@ _KINDS: Final = {
 
 
 def column_kinds(table: str) -> dict[str, str]:
-    """The columns of a table and what each can be compared with, for selections."""
+    """The columns of a table, and the types with which selections can compare them."""
     return {
         column.name: _KINDS.get(column.type, "list")
         for column in TABLES[table].columns
@@ -52,7 +52,7 @@ def column_kinds(table: str) -> dict[str, str]:
 
 
 class Listing(NamedTuple):
-    """How the rows of a table are to be shown.
+    """The output format of a table's rows.
 
     table: name.
     kind: one of FORMATS.
@@ -71,7 +71,7 @@ class Listing(NamedTuple):
 
     @property
     def text_columns(self) -> tuple[str, ...]:
-        """The columns that a line for people is made of."""
+        """The columns of a line for people."""
         return frame_lines.COLUMNS if self.table == "frames" else connection_lines.COLUMNS
 
     @property
@@ -90,7 +90,7 @@ def make_listing(
     table: str, kind: str, fields: Sequence[str], condition: str | None, limit: int | None,
     is_long: bool = False,
 ) -> Listing:  # fmt: skip
-    """Check what the user asked for against the table.
+    """Check the requested columns and expression against the table.
 
     Raises:
         UsageError: an unknown column, an expression that cannot be read.
@@ -115,8 +115,7 @@ def selected_batches(
     rows: "SelectedRows | None" = None,
     slice: "Slice | None" = None,
 ) -> Iterator[tuple[Any, Any]]:
-    """The chains and record batches of the listing's table that the selection keeps, of those that
-    `rows` keeps.
+    """The chains, and the record batches of the listing's table that `rows` and the selection keep.
 
     Ends after `limit` rows, unless a slice has to see the blocks of other tables, too.
     """
@@ -144,9 +143,9 @@ def selected_batches(
 
 
 class _Printer:
-    """Makes the lines of rows, those of the heading before the first ones.
+    """Formats rows as lines, with the heading before the first ones.
 
-    left_out: headings of columns that a terminal has no room for.
+    left_out: headings of columns for which a terminal has no room.
     """
 
     def __init__(self, listing: Listing, paint: Paint, has_capture: bool) -> None:
@@ -213,11 +212,11 @@ def show_rows(
     slice: "Slice | None" = None,
     **core: Any,
 ) -> int:
-    """Print the rows of a table of what is read; returns the exit code.
+    """Print the rows of a table; returns the exit code.
 
     Args:
         selected: the part of the captures whose rows are shown.
-        slice: also takes what is shown; then the input is read to its end.
+        slice: receives the shown rows, too; then the input is read to its end.
 
     Raises:
         UsageError: the selection keeps no row.
@@ -274,7 +273,7 @@ def show_rows(
 
 
 def _write_by_line(_: click.Context, __: click.Parameter, is_asked: bool) -> None:
-    """Let each line leave at once, not with those that are made from the same input."""
+    """Flush each line at once, not with the others from the same input."""
     if is_asked and isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
 
@@ -324,7 +323,7 @@ _count_option = click.option(
     "interfaces",
     multiple=True,
     metavar="IFACE",
-    help="Take packets from this network interface or any. Repeatable.",
+    help="Capture from this network interface or any. Repeatable.",
 )
 @click.option("--bpf", metavar="EXPR", help="Let the kernel pass only these, as tcpdump does.")
 @_format_option
@@ -346,7 +345,7 @@ _count_option = click.option(
     "--with-secrets",
     "has_secrets",
     is_flag=True,
-    help="Put the keys of decrypted connections into the file, too.",
+    help="Include the keys of decrypted connections in the file.",
 )
 @options.force_option
 @options.chain_option
@@ -370,15 +369,15 @@ def frames(
     """Print one line per protocol frame.
 
     A line shows frame number, time, packets, connection, direction (> to the broker, < to the
-    client), command, bytes and what the frame is about, in the width of the terminal or 100
-    columns; -V, -T jsonl and -e leave nothing out. A topic is shown as clients take it: x is
+    client), command, bytes and subject of the frame, in the width of the terminal or 100 columns;
+    -V, -T jsonl and -e omit nothing. A topic is shown as clients accept it: x is
     persistent://public/default/x. Columns: dissector fields frames.
 
-    Frames of -i are printed as they come, until SIGINT (Ctrl-C) or SIGTERM: exit code 130. So are
+    Frames of -i are printed as they arrive, until SIGINT (Ctrl-C) or SIGTERM: exit code 130. So are
     those from a pipe, within 0.2 s: tcpdump -U -w - port 6650 | dissector frames -
 
-    The file of -w holds the bytes as they were, for its owner alone (mode 0600). With --redact
-    given, secrets in it are hidden at equal length and checksums made right. Bytes of TLS stay
+    The file of -w contains the original bytes, for its owner alone (mode 0600). With --redact
+    given, secrets in it are hidden at equal length and checksums corrected. Bytes of TLS stay
     encrypted; of a connection that was decrypted all packets up to the last selected one are
     written, and with --with-secrets its keys, so that Wireshark opens the file.
     """
@@ -421,7 +420,7 @@ def _show_live(
     slice_path: str | None,
     **core: Any,
 ) -> int:
-    """Print the frames of interfaces as they come; returns the exit code."""
+    """Print the frames of interfaces as they arrive; returns the exit code."""
     if slice_path is not None:
         raise click.UsageError(
             "-w needs packets that can be read twice; capture them: tcpdump -i "
@@ -431,7 +430,7 @@ def _show_live(
 
     with ExitStack() as stack:
         reading = LiveReading(interfaces, bpf, common, stack)
-        # Nothing of a wire is ever missing at its end, so that lines need not wait for it.
+        # An interface has no end at which something could be missing: lines need not wait for it.
         return show_rows(listing, reading, common._replace(is_strict=False), **core)
 
 

@@ -1,4 +1,4 @@
-"""The command sql: questions in SQL about captures or a lake."""
+"""The command sql: queries captures or a lake in SQL."""
 
 import os
 import sys
@@ -85,12 +85,12 @@ def sql(
     force: bool,
     chain: str,
 ) -> int:
-    """Ask captures or a lake in SQL.
+    """Query captures or a lake in SQL.
 
     The tables are those of dissector fields, with the day of each capture (where day >=
-    '2026-01-31'); docs/sql.md shows what people ask, and the ready views (sends, delivered, stalls,
-    redeliveries, slow, ...). The SQL is DuckDB's. A query reads nothing but its input and writes no
-    file; of a lake in a store it reads what it needs of files. Without QUERY it is read from
+    '2026-01-31'); docs/sql.md has common queries, and the ready views (sends, delivered, stalls,
+    redeliveries, slow, ...). The SQL is DuckDB's. A query reads only its input and writes no file;
+    from a lake in a store it reads only the needed parts of files. Without QUERY it is read from
     standard input; on a terminal there is a prompt.
     """
     names, text = _split(inputs, lake is not None, path)
@@ -127,7 +127,7 @@ def sql(
 def _split(
     inputs: Sequence[str], has_lake: bool, path: Path | None
 ) -> tuple[tuple[str, ...], str | None]:
-    """The captures and the query of a command line; the query is None where none was given."""
+    """The captures and the query of a command line; the query is None if none was given."""
     if path is not None:
         try:
             text = path.read_text("utf-8")
@@ -148,13 +148,13 @@ def _split(
 
 def _is_query(text: str) -> bool:
     """Whether an argument is SQL and not the name of a capture."""
-    # Path.exists raises where a query is longer than a path may be.
+    # Path.exists raises for a query that is longer than a path may be.
     return any(sign.isspace() or sign == ";" for sign in text) and not os.path.exists(text)
 
 
 class _Asked(NamedTuple):
-    """Of which captures and rows is asked, how long a statement may take, in seconds, and what,
-    None where that comes later."""
+    """A request: captures, selection of rows, the time limit of a statement in seconds, and the
+    query, None if it is entered later."""
 
     captures: Sequence[str]
     selected: selecting.Selected
@@ -166,10 +166,10 @@ class _Asked(NamedTuple):
 def _engine(
     source: "AbstractContextManager[OpenLake]", asked: _Asked, lake: Path | None, common: Common
 ) -> Iterator[tuple["Sandbox", Callable[[], int]]]:
-    """An engine over a lake, or over captures that land in one which is gone afterwards.
+    """An engine over a lake, or over captures in a temporary one.
 
     Yields:
-        The engine, and what says at the end what was read and gives the exit code.
+        The engine, and a function that prints the account of reading and returns the exit code.
     """
     from dissector.queries.sandbox import sandbox_over
     from dissector.report.counted_captures import held_twice
@@ -257,7 +257,7 @@ def _listed(column: "pa.Array") -> list[Any]:
 def _cells(
     batch: "pa.RecordBatch", shown: "Callable[[Any], Any]" = lambda value: value
 ) -> Iterator[list[str]]:
-    """The cells of each row as text. shown: what is shown of a value."""
+    """The cells of each row as text. shown: formats a value."""
     return ([field_text(shown(value)) for value in values] for values in _values(batch))
 
 
@@ -322,11 +322,11 @@ def _show_table(answer: "SandboxRows", most_rows: int, common: Common) -> None:
 
 
 def columns_that_fit(widths: Sequence[int], terminal_width: int) -> list[int | None]:
-    """The columns of a table that a terminal has room for, from both ends; None stands for those
-    in the middle that are left out.
+    """The columns of a table that fit a terminal, from both ends; None stands for omitted columns
+    in the middle.
 
     Args:
-        widths: of each column; of a wide one not more counts than what it can be folded to.
+        widths: of each column; a wide one counts with the width to which it can be folded.
     """
     needed = [min(width, _FOLDED) + _BETWEEN for width in widths]
     if sum(needed) - _BETWEEN <= terminal_width:
@@ -350,7 +350,7 @@ def columns_that_fit(widths: Sequence[int], terminal_width: int) -> list[int | N
 
 
 def _converse(engine: "Sandbox", show: "Show", words: Messages) -> None:
-    """Read statements from a terminal until its end; a wrong one does not end it."""
+    """Read statements from a terminal until its end; an invalid one does not end it."""
     history = _history()
     words.say(_PROMPT_HELP.replace("\n", " "))
     waiting = ""
@@ -378,7 +378,7 @@ def _converse(engine: "Sandbox", show: "Show", words: Messages) -> None:
 
 
 def _shorthand(words: Sequence[str], out: Messages) -> str:
-    """The statement that a dot command stands for; nothing where it is unknown."""
+    """The statement of a dot command; nothing if it is unknown."""
     if words[0] == ".tables":
         return "SHOW TABLES;"
     if words[0] == ".columns" and len(words) == 2:
@@ -398,7 +398,7 @@ def _ask(engine: "Sandbox", text: str, show: "Show", words: Messages) -> None:
 
 
 def _history() -> Callable[[], None]:
-    """Lines of earlier prompts for the arrow keys; the result keeps those of this one.
+    """Load the lines of earlier prompts for the arrow keys; the result stores those of this one.
 
     The file is readable by its owner alone: queries name topics and clients.
     """

@@ -1,4 +1,4 @@
-"""The command tap: the same numbers while it happens."""
+"""The command tap: the same numbers live."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -63,7 +63,7 @@ def _replay(
 ) -> tuple["PacketSource", list[str]]:
     """The files as one source, and sentences about inputs that cannot be read.
 
-    With --strict they are read once before, as rotations are written while it reads.
+    With --strict they are read once before, as rotations are written during reading.
     """
     from dissector.cli.reading import Reading, rereadable
     from dissector.tap.playback import FilePlayback
@@ -133,7 +133,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
 
 
 @click.command(
-    context_settings={"allow_extra_args": True},  # to say what they are meant for
+    context_settings={"allow_extra_args": True},  # for the message on their purpose
     epilog=cli_options.example(
         "dissector tap -i eth1 --metrics 9401 --lake lake --rotate 60s\n"
         "dissector tap -i eth1 --lake s3://lakes/east --keep-lake 30d\n"
@@ -146,7 +146,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     "--interface",
     multiple=True,
     metavar="IFACE",
-    help="Take packets from this network interface or any. Repeatable.",
+    help="Capture from this network interface or any. Repeatable.",
 )
 @click.option("--bpf", metavar="EXPR", help="Let the kernel pass only these, as tcpdump does.")
 @click.option(
@@ -155,18 +155,18 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     default="64MiB",
     show_default=True,
     metavar="SIZE",
-    help="Give packets that wait so much memory.",
+    help="Buffer waiting packets in so much memory.",
 )
 @click.option(
     "--timestamps",
     type=click.Choice(["kernel", "hardware"]),
     default="kernel",
     show_default=True,
-    help="Choose who says when a packet came.",
+    help="Choose the source of packet timestamps.",
 )
 @click.option(
     "--replay", multiple=True, type=INPUT_NAME, metavar="INPUT",
-    help="Take packets from files, one chain. Repeatable.",
+    help="Read packets from files, one chain. Repeatable.",
 )  # fmt: skip
 @click.option(
     "--speed",
@@ -194,13 +194,13 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
 @click.option(
     "--metrics",
     metavar="ADDR:PORT",
-    help="Serve /metrics and /healthz, on loopback unless told.",
+    help="Serve /metrics and /healthz, on loopback by default.",
 )
 @click.option(
     "--metrics-host",
     multiple=True,
     metavar="NAME",
-    help="Answer who asks for this host name, too. Repeatable.",
+    help="Accept requests for this host name, too. Repeatable.",
 )
 @click.option(
     "--max-series",
@@ -214,7 +214,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     "--record",
     type=cli_options.FOLDER,
     metavar="DIR",
-    help="Keep packets of findings there, raw without --redact.",
+    help="Record packets of findings there, raw without --redact.",
 )
 @click.option(
     "--keep",
@@ -230,7 +230,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     default="64MiB",
     show_default=True,
     metavar="SIZE",
-    help="Hold so many of the last packets in memory for recordings.",
+    help="Buffer so many of the last packets for recordings.",
 )
 @click.option(
     "--trigger",
@@ -252,14 +252,14 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     "--findings/--no-findings",
     default=True,
     show_default=True,
-    help="Say what the rules of findings find, minute by minute.",
+    help="Print the findings of the rules, minute by minute.",
 )
 @click.option(
     "--severity",
     type=click.Choice(SEVERITIES),
     default="warning",
     show_default=True,
-    help="Say findings that are at least as grave.",
+    help="Print findings of at least this severity.",
 )
 @click.option("--top", is_flag=True, help="Show the busiest topics while it runs.")
 @click.option(
@@ -307,13 +307,13 @@ def tap(
     cluster: str | None,
     duration: float | None,
 ) -> int:
-    """Dissect packets while they come.
+    """Dissect packets live.
 
     Ends by itself with --duration or at the end of a replay; SIGINT and SIGTERM end it with
     everything written and exit code 0, SIGHUP begins a new rotation.
 
-    Recordings hold the bytes as they were, for their owner alone (mode 0600). With --redact given,
-    secrets in them are hidden at equal length and checksums made right.
+    Recordings contain the original bytes, for their owner alone (mode 0600). With --redact given,
+    secrets in them are hidden at equal length and checksums corrected.
     """
     _refuse_idle_options(click.get_current_context())
     _refuse_inputs(replay, lake, record)
@@ -347,7 +347,7 @@ def tap(
         if findings:
             finding_options = FindingOptions(severity, lake, replay)
             monitor.find(running, common.words, finding_options, rotations)
-        # Unwound before the last words, else the view would draw over them.
+        # Closed before the last messages, else the view would draw over them.
         with ExitStack() as watching:
             monitor.start(running, rotations, watching, shown)
             running.run()

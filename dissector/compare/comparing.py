@@ -42,24 +42,24 @@ def compared(before: Run, after: Run, choice: Choice = EVERYTHING) -> Row:
     """
     topics = _topics(before, after)
     both = [name for name in topics if name in before.topics and name in after.topics]
-    asked = [
+    family = [
         question
         for topic in (None, *both[:MAX_COMPARED_TOPICS])
         for question in questions(before, after, topic, choice)
     ]
-    _share_out(asked, 1 - choice.confidence)
-    _test(asked)
-    _adjust(asked)
+    _share_out(family, 1 - choice.confidence)
+    _test(family)
+    _adjust(family)
     spans = [run.coverage["span_ns"] or 0 for run in (before, after)]
-    rows = [_row(question, choice, spans) for question in asked]
-    _name_repeats(asked, rows)
+    rows = [_row(question, choice, spans) for question in family]
+    _name_repeats(family, rows)
     counts = {name.replace(" ", "_"): 0 for name in VERDICTS}
     for row in rows:
         counts[row["verdict"].replace(" ", "_")] += row["same_as"] is None
     return {
         "confidence": choice.confidence,
         "least_percent": choice.least * 100,
-        "tests": len({question.alike for question in asked if question.p is not None}),
+        "tests": len({question.alike for question in family if question.p is not None}),
         "verdicts": counts,
         "topics": {
             "compared": both[:MAX_COMPARED_TOPICS],
@@ -81,19 +81,19 @@ def _topics(before: Run, after: Run) -> list[str]:
 # -- tests
 
 
-def _share_out(asked: Sequence[Question], error: float) -> None:
+def _share_out(family: Sequence[Question], error: float) -> None:
     """Allocate the error rate of the family to its tests.
 
     A metric that is equal in all blocks of both runs gets none: no permutation can show a change.
     A question whose runs are too short for its error gets a reason with the needed length.
     """
     groups: dict[bytes, bool] = {}
-    for question in asked:
+    for question in family:
         if question.pair is not None and not question.pair.is_constant:
             is_overall = groups.get(question.alike, False) or question.topic is None
             groups[question.alike] = is_overall
     overall = sum(groups.values())
-    for question in asked:
+    for question in family:
         if question.pair is None:
             continue
         is_overall = groups.get(question.alike, question.topic is None)
@@ -107,9 +107,9 @@ def _share_out(asked: Sequence[Question], error: float) -> None:
             )
 
 
-def _test(asked: Sequence[Question]) -> None:
+def _test(family: Sequence[Question]) -> None:
     known: dict[bytes, float] = {}
-    for question in asked:
+    for question in family:
         if question.pair is not None and question.needs is None:
             if question.alike not in known:
                 known[question.alike] = testing.chance(
@@ -118,9 +118,9 @@ def _test(asked: Sequence[Question]) -> None:
             question.p = known[question.alike]
 
 
-def _adjust(asked: Sequence[Question]) -> None:
+def _adjust(family: Sequence[Question]) -> None:
     """Holm's steps: the adjusted p-value of each question."""
-    tested = {q.alike: q for q in asked if q.p is not None}
+    tested = {q.alike: q for q in family if q.p is not None}
     order = sorted(tested.values(), key=lambda question: (question.p or 0) / question.error)
     rest = sum(question.error for question in order)
     adjusted, highest = {}, 0.0
@@ -129,7 +129,7 @@ def _adjust(asked: Sequence[Question]) -> None:
         highest = max(highest, min(question.p * rest / question.error, 1.0))
         adjusted[question.alike] = highest
         rest -= question.error
-    for question in asked:
+    for question in family:
         if question.p is not None:
             question.adjusted = adjusted[question.alike]
 
@@ -137,10 +137,10 @@ def _adjust(asked: Sequence[Question]) -> None:
 # -- what is answered
 
 
-def _name_repeats(asked: Sequence[Question], rows: Sequence[Row]) -> None:
+def _name_repeats(family: Sequence[Question], rows: Sequence[Row]) -> None:
     """Mark rows that have the same numbers as an earlier one and were tested with it."""
     first: dict[bytes, Row] = {}
-    for question, row in zip(asked, rows, strict=True):
+    for question, row in zip(family, rows, strict=True):
         row["same_as"] = None
         if question.alike:
             earlier = first.setdefault(question.alike, row)

@@ -164,11 +164,11 @@ def _paced(
     clock: Clock, cells: Floats, counted: CellSeries, first_ns: int, last_ns: int
 ) -> CellSeries:
     """Counts per second from the first event to the last; cells in between may be 0."""
-    there = clock.between(int(cells[0]), int(cells[-1]))
-    there = np.union1d(there, cells)
-    part = np.zeros(len(there))
-    part[np.searchsorted(there, cells)] = counted.part
-    begins = clock.first_ns + there * clock.width_ns
+    covered = clock.between(int(cells[0]), int(cells[-1]))
+    covered = np.union1d(covered, cells)
+    part = np.zeros(len(covered))
+    part[np.searchsorted(covered, cells)] = counted.part
+    begins = clock.first_ns + covered * clock.width_ns
     return CellSeries(part, seconds_between(begins, clock.width_ns, first_ns, last_ns))
 
 

@@ -30,19 +30,19 @@ def markdown(comparison: Row) -> str:
 
     comparison: includes the sentences of its runs.
     """
-    pieces = [*_head(comparison)]
+    output = [*_head(comparison)]
     rows = list(lines(comparison))
     changed = [line for line in rows if line.verdict != NO_EVIDENCE]
     same = [line for line in rows if line.verdict == NO_EVIDENCE]
-    for title, heads, body in (
+    for title, header_lines, body in (
         ("", _HEADS, [*map(_cells, changed)]),
         (f"{many(len(same), 'metric')} without evidence of a change", _HEADS, [*map(_cells, same)]),
         ("The same numbers twice", (), [f"- {plain(text)}" for text in repeats(comparison)]),
         ("Not comparable", (), [_reason(*each) for each in left_out(comparison)]),
     ):
-        room = MAX_MARKDOWN_BYTES - sum(len(piece.encode()) + 1 for piece in pieces)
-        pieces += _part(title, heads, body, room)
-    return "\n".join(pieces) + "\n"
+        room = MAX_MARKDOWN_BYTES - sum(len(line.encode()) + 1 for line in output)
+        output += _part(title, header_lines, body, room)
+    return "\n".join(output) + "\n"
 
 
 def _head(comparison: Row) -> Iterator[str]:
@@ -55,7 +55,7 @@ def _head(comparison: Row) -> Iterator[str]:
     yield from (f"- {plain(text)}" for text in comparison["coverage_differences"])
 
 
-def _part(title: str, heads: Sequence[str], body: Sequence[str], room: int) -> Iterator[str]:
+def _part(title: str, header_lines: Sequence[str], body: Sequence[str], room: int) -> Iterator[str]:
     """A list or table, folded if it has a title, cut to `room` characters."""
     shown: list[str] = []
     for line in body[:MAX_MARKDOWN_LINES]:
@@ -69,7 +69,7 @@ def _part(title: str, heads: Sequence[str], body: Sequence[str], room: int) -> I
     if title:
         yield f"<details><summary>{title}</summary>"
         yield ""
-    yield from heads
+    yield from header_lines
     yield from shown
     if len(shown) < len(body):
         yield f"\n… {len(body) - len(shown):,} more; `--json` has all"

@@ -120,8 +120,8 @@ def bars(rows: Sequence[Row]) -> Iterator[Markup]:
     """
     spans = [_span(row) for row in rows]
     most: dict[str, float] = {}
-    for unit, places in spans:
-        most[unit] = max(most.get(unit, 0.0), *map(abs, places))
+    for unit, ends in spans:
+        most[unit] = max(most.get(unit, 0.0), *map(abs, ends))
     for row, (unit, (low, at, high)) in zip(rows, spans, strict=True):
         half = _BAR / 2
         scale = half / (most[unit] or 1.0) * 0.96

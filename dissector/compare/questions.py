@@ -120,8 +120,8 @@ def _of_ratio(before: Run, after: Run, metric: Metric, topic: str | None) -> Ite
     yield question
     if not question.reason:
         one, other = _both(runs)
-        pieces = cut([(one, other)])
-        question.pair = RunPair(None, pieces, pieces.blocks(one, other))
+        blocks_cut = cut([(one, other)])
+        question.pair = RunPair(None, blocks_cut, blocks_cut.blocks(one, other))
 
 
 def _fill(
@@ -194,10 +194,10 @@ def _of_latency(before: Run, after: Run, key: MetricKey) -> list[Question]:
             one, other = _both(runs)
             series.append((question, share, (one.above(value), other.above(value))))
     if series:
-        pieces = cut([metric for _, _, metric in series])
+        blocks_cut = cut([metric for _, _, metric in series])
         for question, share, (one, other) in series:
             kept = None if share is None else _both(runs)
-            question.pair = RunPair(share, pieces, pieces.blocks(one, other), kept)
+            question.pair = RunPair(share, blocks_cut, blocks_cut.blocks(one, other), kept)
     return latency_questions
 
 

@@ -53,14 +53,14 @@ RATIOS: Final = {
         Metric("sends_refused", "sends that were refused", "share", ("send", "sends")),
         Metric("sends_unanswered", "sends without an answer", "share", ("send", "sends")),
         Metric("sends_resent", "sends that repeat another", "share", ("send", "sends")),
-        Metric("redeliveries", "deliveries that came again", "share", ("delivery", "deliveries")),
+        Metric("redeliveries", "repeated deliveries", "share", ("delivery", "deliveries")),
         Metric("checksum_failures", "wrong checksums", "share", ("checksum", "checksums")),
         Metric(
             "permits_exhausted", "time of consumers without permits", "share",
             ("second of consumers", "seconds of consumers"),
         ),
         Metric(
-            "connections_failed", "connections that came to nothing", "share",
+            "connections_failed", "connections that were not established", "share",
             ("connection", "connections"),
         ),
         Metric("requests_refused", "requests that were refused", "share", ("answer", "answers")),

@@ -134,14 +134,14 @@ class Anonymizer:
         before = data[start:end].tobytes()
         self.hide(data, start, end)
         head = look(before[:_LOOKED_AT], True) if is_first else look(b"", False)
-        made = b""
+        prefix = b""
         if head.verdict == HeadVerdict.IS_PROXY_HEADER:
-            made = self._proxy_header(before[: head.header_bytes])
+            prefix = self._proxy_header(before[: head.header_bytes])
         elif head.verdict == HeadVerdict.IS_HTTP:
-            made = _http_start(before)
+            prefix = _http_start(before)
         elif head.verdict == HeadVerdict.IS_TLS or protocol == "tls":
-            made = self._tls(before, data[start:end].tobytes())
-        data[start : start + len(made)] = np.frombuffer(made, np.uint8)
+            prefix = self._tls(before, data[start:end].tobytes())
+        data[start : start + len(prefix)] = np.frombuffer(prefix, np.uint8)
 
     def _proxy_header(self, header: bytes) -> bytes:
         """Return a PROXY header, version 1 or 2, with other addresses."""
@@ -149,8 +149,8 @@ class Anonymizer:
             return header
         if header.startswith(b"PROXY "):
             line = header.removesuffix(b"\r\n")
-            made = _PROXY_WORD.sub(lambda match: self._address_text(match[0]), line)
-            return made + header[len(line) :]
+            line_written = _PROXY_WORD.sub(lambda match: self._address_text(match[0]), line)
+            return line_written + header[len(line) :]
         size = {1: 4, 2: 16}.get(header[13] >> 4 if len(header) > 13 else 0, 0)
         ends = [header[at : at + size] for at in (16, 16 + size)]
         if not size or len(ends[1]) < size:

@@ -122,8 +122,10 @@ def cut(
         }
         widened = {of[key[:2]] for key in differing if levels[of[key[:2]]] < WHOLE}
         if not widened:
-            made = Cut(file, tuple(selection.taken), dict(levels), len(wanted_keys), len(differing))
-            best = _better(best, (missing, made))
+            candidate = Cut(
+                file, tuple(selection.taken), dict(levels), len(wanted_keys), len(differing)
+            )
+            best = _better(best, (missing, candidate))
             if missing:
                 widened = {number for number, level in levels.items() if level < WHOLE}
                 more = {} if widened else next(wider, {})
@@ -138,13 +140,13 @@ def cut(
             levels[connection] = min(levels[connection] + 1, WHOLE)
 
 
-def _better(best: tuple[int, Cut] | None, made: tuple[int, Cut]) -> tuple[int, Cut]:
+def _better(best: tuple[int, Cut] | None, candidate: tuple[int, Cut]) -> tuple[int, Cut]:
     """Return the cut that shows more findings; of equal ones the first, which has fewer packets."""
     if best is None:
-        return made
-    kept, other = (made, best) if made[0] < best[0] else (best, made)
+        return candidate
+    better, other = (candidate, best) if candidate[0] < best[0] else (best, candidate)
     other[1].data.close()
-    return kept
+    return better
 
 
 def _wider(engine: "Sandbox", chosen: Chosen) -> Iterator[dict[int, dict[str, Any]]]:

@@ -99,7 +99,7 @@ class Filters(NamedTuple):
     """A user's filters; a frame must match all.
 
     keep: mask of rows of frames, for -Y.
-    asked: in SQL, what there is of what -Y names.
+    available: SQL query of the values of the columns that -Y names.
     frames: first and last number.
     slowest: number of slowest exchanges.
     finding: a key of FINDINGS, or a rule by its number or code.
@@ -111,14 +111,14 @@ class Filters(NamedTuple):
     selection: Selection = EVERYTHING
     slowest: int | None = None
     finding: str | None = None
-    asked: str | None = None
+    available: str | None = None
 
     @property
     def question(self) -> str:
-        """A query of what there is to select from, by one of the filters."""
-        if self.asked is None and self.selection.is_everything:
+        """A query of the values from which one of the filters selects."""
+        if self.available is None and self.selection.is_everything:
             return "select min(frame_no), max(frame_no), max(connection_id) from frames"
-        return self.asked or self.selection.question
+        return self.available or self.selection.question
 
     @property
     def is_everything(self) -> bool:

@@ -49,16 +49,21 @@ class Rewriting:
         if self._streams.has_fragments:
             self._put_pieces(read)
         for block in read(progress, None):
-            self._rewrite(block, self._streams.places(block.segments, block.segment_count))
+            self._rewrite(block, self._streams.positions(block.segments, block.segment_count))
             yield block
 
     # -- one block
 
-    def _rewrite(self, block: PacketBlock, places: rewriting.SegmentPlaces) -> None:
-        """Rewrite the packets of a block. places: stream positions of its segments."""
+    def _rewrite(self, block: PacketBlock, positions: rewriting.SegmentPositions) -> None:
+        """Rewrite the packets of a block. positions: stream positions of its segments."""
         all_headers = self._find_headers(block)
         rewriting.rewrite_segments(
-            block.data, block.segments, block.segment_count, places, self._streams.runs, self._state
+            block.data,
+            block.segments,
+            block.segment_count,
+            positions,
+            self._streams.runs,
+            self._state,
         )
         self._treat_rest(block)
         for headers in all_headers:
@@ -116,7 +121,7 @@ class Rewriting:
 
     def _rebuilt(
         self, assembled: ByteArray, block: PacketBlock, kept: TracedFragments
-    ) -> tuple[PacketBlock, rewriting.SegmentPlaces]:
+    ) -> tuple[PacketBlock, rewriting.SegmentPositions]:
         """Return a block's reassembled packets as a block of their own, and their segments' stream
         positions. Fragments nested in them are not filled: they get their bytes from the packet
         that they are a part of."""
@@ -131,7 +136,7 @@ class Rewriting:
         is_rebuilt = np.flatnonzero(block.segments.source[: block.segment_count] == 1)
         segments = SegmentColumns(np.ascontiguousarray(block.segments.matrix[:, is_rebuilt]))
         count = len(segments.packet)
-        places = self._streams.places(segments, count)
+        positions = self._streams.positions(segments, count)
         # An empty segment's offset is its packet's end, which is the next packet's start.
         of_rows = np.searchsorted(starts, segments.offset - 1, "right") - 1
         segments.source[:], segments.packet[:] = 0, of_rows - rows
@@ -140,4 +145,4 @@ class Rewriting:
         whole = PacketBlock(
             assembled, reader, packets, rows, -rows, segments, count, reasons, assembled
         )
-        return whole, places
+        return whole, positions

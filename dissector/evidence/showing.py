@@ -133,8 +133,8 @@ def sentences(pairs: Sequence[Mapping[str, Any]]) -> list[str]:
 def _differing(one: Facts, other: Facts) -> list[str]:
     """Return the facts that differ, as text."""
     pairs = [(name, one.get(name), other.get(name)) for name in ("severity", "incidents")]
-    mine, theirs = one["measured"], other["measured"]
-    pairs += [(name, mine.get(name), theirs.get(name)) for name in sorted({*mine, *theirs})]
+    own, others = one["measured"], other["measured"]
+    pairs += [(name, own.get(name), others.get(name)) for name in sorted({*own, *others})]
     return [
         f"{name} {_shown(own)} in the capture, {_shown(here)} here"
         for name, own, here in pairs

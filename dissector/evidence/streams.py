@@ -17,7 +17,7 @@ import numpy as np
 from dissector.blocks import ByteArray, Coded, Int64Array, TableBlock
 from dissector.dissection.conversation import AS_CAPTURED, PLACES, TABLE
 from dissector.packet.columns import SegmentColumns
-from dissector.packet.rewriting import Runs, SegmentPlaces
+from dissector.packet.rewriting import Runs, SegmentPositions
 from dissector.protocols import PROTOCOLS
 from dissector.schemas.rows import arrow_batch
 
@@ -110,7 +110,7 @@ class TreatedStreams:
         self._size = 0
         self._ranges = _Rows(self._file(), 4)
         self._frames = _Rows(self._file(), 4)
-        self._places = _Rows(self._file(), 4)
+        self._positions = _Rows(self._file(), 4)
         self._streams: Int64Array
         self._of_packets: tuple[Int64Array, Int64Array, Int64Array]
         self._protocols: dict[int, str] = {}
@@ -121,14 +121,14 @@ class TreatedStreams:
         self._locate()
         self._treat_all(after)
 
-    def places(self, segments: SegmentColumns, count: int) -> SegmentPlaces:
+    def positions(self, segments: SegmentColumns, count: int) -> SegmentPositions:
         """Return the stream positions of the first `count` segments."""
         packets, streams, offsets = self._of_packets
-        places = SegmentPlaces.new(max(count, 1), -1)
+        positions = SegmentPositions.new(max(count, 1), -1)
         rows, is_there = _look_up(packets, segments.packet[:count])
-        places.stream[:count][is_there] = streams[rows[is_there]]
-        places.offset[:count][is_there] = offsets[rows[is_there]]
-        return places
+        positions.stream[:count][is_there] = streams[rows[is_there]]
+        positions.offset[:count][is_there] = offsets[rows[is_there]]
+        return positions
 
     # -- rows of the dissection
 
@@ -137,7 +137,7 @@ class TreatedStreams:
         if block.table == TABLE:
             self._handle_bytes(columns)
         elif block.table == PLACES:
-            self._places.add(
+            self._positions.add(
                 *(columns[name] for name in ("packet", "stream", "stream_offset", "origin"))
             )
         elif block.table == "frames" and block.rows:
@@ -213,7 +213,7 @@ class TreatedStreams:
     def _locate(self) -> None:
         """Set each packet's stream number and offset. A stream's origin can move until its first
         bytes are emitted: offsets of earlier packets are corrected."""
-        packets, keys, offsets, origins = self._places.columns()
+        packets, keys, offsets, origins = self._positions.columns()
         streams, is_there = _look_up(self._streams, keys)
         streams = np.where(is_there, streams, -1)
         latest = np.zeros(len(self._streams) + 1, np.int64)

@@ -167,7 +167,7 @@ def _rule_lines(rule: Rule) -> list[str]:
     for name, each in rule.thresholds.items():
         lines += [f"  Threshold {name}: {each.value:g} {each.unit}; {each.why}."]
     if not rule.is_over_totals:
-        where = f"real captures: {', '.join(rule.real)}" if rule.real else "made captures alone"
+        where = f"real captures: {', '.join(rule.real)}" if rule.real else "synthetic captures only"
         lines += [f"  Seen in {where}"]
     if rule.references:
         lines += [f"  Reported in: {', '.join(rule.references)}"]

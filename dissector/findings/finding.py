@@ -130,7 +130,7 @@ def findings_of_rows(rule: Rule, rows: Rows) -> tuple[list[Finding], list[RulePr
     except MemoryError:
         raise
     except Exception as error:  # values that cannot be formatted; other rules continue
-        text = f"its rows cannot be told: {type(error).__name__}"
+        text = f"its rows cannot be formatted: {type(error).__name__}"
         return [], [*problems, RuleProblem(rule.file, rule.query_line, text)]
 
 

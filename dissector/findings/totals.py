@@ -56,7 +56,7 @@ class TotalsRules(NamedTuple):
     rules: Mapping[str, Rule]
     words: frozenset[str]
 
-    def asked(self, sections: Iterable[str], numbers: Iterable[str]) -> dict[str, Rule]:
+    def selected(self, sections: Iterable[str], numbers: Iterable[str]) -> dict[str, Rule]:
         """The rules that read only these sections. numbers: of rules, empty for all."""
         lacking, wanted = {*SECTIONS_READ} - {*sections}, {*numbers}
         if "coverage" in lacking:  # `is_evident` is from it
@@ -69,8 +69,8 @@ class TotalsRules(NamedTuple):
 
     def sections(self, numbers: Iterable[str] = ()) -> set[str]:
         """The report sections that the rules read. numbers: of rules, empty for all."""
-        asked = self.asked(SECTIONS_READ, numbers).values()
-        words = {word for rule in asked for word in ("coverage", *_WORD.findall(rule.query))}
+        rules = self.selected(SECTIONS_READ, numbers).values()
+        words = {word for rule in rules for word in ("coverage", *_WORD.findall(rule.query))}
         return words.intersection(SECTIONS_READ)
 
 
@@ -112,7 +112,7 @@ def judge(
     if not judged:
         return findings, problems
     known = totals_rules()
-    rules = known.asked(judged[0].report, numbers)
+    rules = known.selected(judged[0].report, numbers)
     engine.register("totals", _totals(judged, known.words))
     texts = {name: with_thresholds(rule, rule.query) for name, rule in rules.items()}
     for name, rows in sorted(engine.tables(texts).items()) if texts else ():

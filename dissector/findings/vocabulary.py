@@ -28,56 +28,56 @@ def _words() -> Sequence[dict[str, str]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def descriptions(asked: str) -> Iterator[str]:
+def descriptions(term: str) -> Iterator[str]:
     """A word's descriptions, a line each: commands, reasons, columns and their values, metrics.
 
     Args:
-        asked: the word in lower case.
+        term: the word in lower case.
     """
     known = vocabulary()
     for protocol, commands in known["commands"].items():
         for command, meaning in commands.items():
-            if command.lower() == asked:
+            if command.lower() == term:
                 yield f"{command}: a command of {protocol}. {meaning}"
-    if (reason := known["packets"].get(asked)) is not None:
-        yield f"{asked}: why a packet is not used (packets_ignored_by_reason). {reason}"
-    yield from _columns(asked)
+    if (reason := known["packets"].get(term)) is not None:
+        yield f"{term}: why a packet is not used (packets_ignored_by_reason). {reason}"
+    yield from _columns(term)
     for each in _words():
-        if each["word"].lower() in (asked, f"{_METRIC}{asked}"):
+        if each["word"].lower() in (term, f"{_METRIC}{term}"):
             yield f"{each['word']}: {each['of']}. {each['means']}"
 
 
-def texts(asked: str) -> Iterator[tuple[str, str]]:
-    """The explanations of broker and client texts that contain the asked one or are part of it,
-    each with the code to explain next, "" if none. asked: in lower case."""
+def texts(term: str) -> Iterator[tuple[str, str]]:
+    """The explanations of broker and client texts that contain the term or are part of it,
+    each with the code to explain next, "" if none. term: in lower case."""
     for each in vocabulary()["texts"]:
         parts = [re.escape(part) for part in each["text"].lower().split("…")]
-        is_in = re.search(".*".join(parts), asked) is not None
-        is_part = len(asked) >= _LEAST_PART and asked in each["text"].lower()
+        is_in = re.search(".*".join(parts), term) is not None
+        is_part = len(term) >= _LEAST_PART and term in each["text"].lower()
         if is_in or is_part:
             yield f"“{each['text']}”: {each['means']}", each.get("see", "")
 
 
-def _columns(asked: str) -> Iterator[str]:
+def _columns(term: str) -> Iterator[str]:
     """Lines for tables and columns of this name, equal columns once, and for values of columns."""
     from dissector.schemas import OF_REPORTS, TABLES
     from dissector.schemas.enums import EXPLAINED, OTHER_PROTOCOLS
 
     tables: dict[str, list[str]] = {}
     for table in (TABLES | OF_REPORTS).values():
-        if table.name == asked:
+        if table.name == term:
             yield f"{table.name}: a table. {table.row}"
         for column in table.columns:
-            if column.name.lower() == asked:
+            if column.name.lower() == term:
                 unit = f", {column.unit}" if column.unit else ""
                 null = "" if column.null == "never" else f" Null: {column.null}."
                 line = f"({column.type}{unit}). {column.meaning}{null}"
                 tables.setdefault(line, []).append(table.name)
     for line, names in tables.items():
-        yield f"{asked}: a column of {', '.join(names)} {line}"
+        yield f"{term}: a column of {', '.join(names)} {line}"
     for columns, words in EXPLAINED.items():
         for word, means in words.items():
-            if word.lower() == asked:
+            if word.lower() == term:
                 yield f"{word}: in {columns}. {means[0].upper()}{means[1:]}."
-    if asked in OTHER_PROTOCOLS:
-        yield f"{asked}: in connections.protocol. {OTHER_PROTOCOLS[asked]}, which is not read."
+    if term in OTHER_PROTOCOLS:
+        yield f"{term}: in connections.protocol. {OTHER_PROTOCOLS[term]}, which is not read."

@@ -84,7 +84,7 @@ too, and by `ts` for the time itself. `dissector sql` has this `day`, of all lak
 Nothing ever moves to another day, and groups are of one day.
 
 - **Size.** Compacted days have files of {part_size} and, as the last of a table, what is left.
-  Small captures of a day are put together by `land`, `report` and a tap by themselves, when the day
+  Small captures of a day are compacted by `land`, `report` and a tap by themselves, when the day
   holds more than {most_landings} landings; those that are larger than all smaller ones together
   stay as they are, so that a row is written anew a few times at most. What reports kept of captures
   serves on. While somebody reads the lake, that waits for the next command.

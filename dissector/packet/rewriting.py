@@ -53,7 +53,7 @@ class Rewriting(State):
     fill: Int64Array
 
 
-class SegmentPlaces(Bundle):
+class SegmentPositions(Bundle):
     """Of segments, int64[segments] each: their stream, -1 for none, and the offset of their payload
     in it."""
 
@@ -378,7 +378,7 @@ def _rewrite_segment(
 
 @kernel
 def rewrite_segments(
-    data: ByteArray, segments: SegmentColumns, count: int, places: SegmentPlaces, runs: Runs,
+    data: ByteArray, segments: SegmentColumns, count: int, positions: SegmentPositions, runs: Runs,
     state: Rewriting,
 ) -> None:  # fmt: skip
     """Rewrite those of the first `count` segments that lie in data, from their columns."""
@@ -400,7 +400,7 @@ def rewrite_segments(
             before,
             address_sum(high, low, other_high, other_low),
         )
-        _rewrite_segment(data, bounds, places.stream[row], places.offset[row], runs, state)
+        _rewrite_segment(data, bounds, positions.stream[row], positions.offset[row], runs, state)
 
 
 @kernel

@@ -13,7 +13,7 @@ SELECT
 FROM exchanges AS e
 WHERE e.kind = 'publish';
 
--- requests: one request that is no SEND (lookups, pings, seeks, ...) with its answer
+-- requests: one request except SEND (lookups, pings, seeks, ...) with its answer
 SELECT
   e.capture, e.connection_id, e.request_frame_no AS frame_no, e.ts, e.kind, e.request_command,
   e.response_command, e.outcome, e.latency_ns / 1e6 AS latency_ms, e.topic, e.subscription,
@@ -68,7 +68,7 @@ SELECT
 FROM deliveries AS d
 WHERE d.is_redelivered;
 
--- keyed: one message with a key that a Key_Shared consumer got, with its slot and whether it asked for that
+-- keyed: one message with a key that a Key_Shared consumer got, with its slot and whether the consumer asked for that
 -- A batch goes where the key of its first message belongs, so that the others may lie elsewhere.
 SELECT
   k.capture, k.connection_id, k.frame_no, k.batch_index, k.batch_size, k.ts, k.topic,
@@ -90,7 +90,7 @@ FROM (
   WHERE d.subscription_type = 'Key_Shared' AND m.key_hash IS NOT NULL
 ) AS k;
 
--- stalls: one time during which a consumer had no permits left, until a grant or the end
+-- stalls: one period in which a consumer had no permits left, until a grant or the end
 -- confirmed: messages were waiting; null where no grant came. The report's are those of a second.
 SELECT
   s.capture, s.connection_id, s.consumer_id, s.incarnation, s.topic, s.subscription,
@@ -121,7 +121,7 @@ SELECT
 FROM frames AS f
 WHERE f.checksum = 'mismatch';
 
--- transactions: one transaction of Pulsar with what is in it, its client and how it ended
+-- transactions: one transaction of Pulsar with its contents, its client and its end
 -- id is as brokers print it, its first number the coordinator. Frames that name it have both numbers.
 SELECT
   s.capture, concat('(', s.txn_most_bits, ',', s.txn_least_bits, ')') AS id, s.txn_most_bits,

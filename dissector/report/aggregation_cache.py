@@ -37,7 +37,7 @@ from dissector.schemas.small_tables import TEXT, as_schema, no_rows, small_table
 Queries = Mapping[str, Query | RuleQuery]
 # Tables of joining that are also tables of a report.
 CLOSED: Final = ("exchanges", "deliveries", "permits", "untouched")
-FINDINGS: Final = "findings"  # the section that is made by rules alone
+FINDINGS: Final = "findings"  # the section that rules alone compute
 COVERAGE: Final = "coverage"  # the section that every rule over totals reads
 JOINED: Final = "joined-"  # prefix of the names of joining's tables in the cache
 
@@ -85,12 +85,12 @@ def survey_captures(
         }
         with DuckdbEngine(work) as db:
             for name, (sources, _) in cached.items():
-                there = [
+                earlier = [
                     source._replace(captures=source.captures - missing, is_all=False)
                     if source.captures & missing else source
                     for source in sources
                 ]  # fmt: skip
-                tables[name].append(read_sources(db, there, survey.SCHEMAS[name]))
+                tables[name].append(read_sources(db, earlier, survey.SCHEMAS[name]))
     if missing:
         is_alone = cache is None and len(digests) == 1
         with reading():
@@ -98,16 +98,16 @@ def survey_captures(
         for name, rows in fresh._asdict().items():
             tables[name].append(rows)
         if cache is not None:
-            made = work / "survey"
-            made.mkdir()
+            folder = work / "survey"
+            folder.mkdir()
             for name, rows in fresh._asdict().items():
-                pq.write_table(rows, made / f"{name}.parquet", compression="zstd")
+                pq.write_table(rows, folder / f"{name}.parquet", compression="zstd")
             new = [
                 cache_partition
                 for cache_partition in cache_partitions
                 if cache_partition.captures[0] in missing
             ]
-            cache.add(made, new, dict.fromkeys(survey.SCHEMAS, VERSION))
+            cache.add(folder, new, dict.fromkeys(survey.SCHEMAS, VERSION))
     known = survey.SurveyTables(
         *(
             pa.concat_tables(
@@ -139,9 +139,10 @@ def select_sources(sources: Iterable[CachedRows], *, by_name: bool = False) -> s
 def _of_captures(sources: Iterable[CachedRows], captures: frozenset[str]) -> Iterator[CachedRows]:
     """Sources restricted to some captures; sources without any of these are left out."""
     for source in sources:
-        mine = source.captures & captures
-        if mine:
-            yield source._replace(captures=mine, is_all=source.is_all and mine == source.captures)
+        common = source.captures & captures
+        if common:
+            is_all = source.is_all and common == source.captures
+            yield source._replace(captures=common, is_all=is_all)
 
 
 def read_sources(db: DuckdbEngine, sources: Sequence[CachedRows], schema: pa.Schema) -> pa.Table:
@@ -255,7 +256,7 @@ class AggregationCache:
     def folder(self) -> Path:
         """Create a folder for computed rows."""
         self._runs += 1
-        folder = self._work / f"made-{self._runs}"
+        folder = self._work / f"computed-{self._runs}"
         folder.mkdir()
         return folder
 
@@ -294,24 +295,24 @@ class AggregationCache:
         """Write the queries' rows of cache partitions, one task per `Partition`."""
         parts = partitions.partitioned(cache_partitions, self._read, engine.at_once)
         memory, threads = engine.budget(len(parts))
-        pieces: list[Path] = []
-        for mine, joined, selection in self._over_tables(queries, closed):
+        folders: list[Path] = []
+        for texts, joined, selection in self._over_tables(queries, closed):
             todo = [
                 Partition(
-                    self._tables(some, joined, selection), mine, folder / f".{number}",
+                    self._tables(some, joined, selection), texts, folder / f".{number}",
                     spill / f"{number}", memory, threads,
                 )
-                for number, (_, some) in enumerate(parts, start=len(pieces))
+                for number, (_, some) in enumerate(parts, start=len(folders))
             ]  # fmt: skip
             engine.each(partitions.run_partition, todo)
-            pieces += [each.folder for each in todo]
+            folders += [each.folder for each in todo]
         for name in queries:
             (folder / name).mkdir()
-            paths = (path for piece in pieces for path in parquet_files(piece, name))
+            paths = (path for part in folders for path in parquet_files(part, name))
             for number, path in enumerate(paths):
                 os.rename(path, folder / name / f"part-{number:05}.parquet")
-        for piece in pieces:
-            shutil.rmtree(piece)
+        for part in folders:
+            shutil.rmtree(part)
 
     def _over_tables(
         self, queries: Mapping[str, str], closed: Path | None

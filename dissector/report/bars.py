@@ -47,9 +47,9 @@ def redelivery_causes(total: Row) -> Pair | None:
     causes = sorted(total["by_cause"].items(), key=lambda item: (-item[1], item[0]))
     if not causes:
         return None
-    asked = ("explicit", "txn_abort")
+    requested = ("explicit", "txn_abort")
     bars = [
-        (cause.replace("_", " "), count, WARN if cause in asked else FIRST)
+        (cause.replace("_", " "), count, WARN if cause in requested else FIRST)
         for cause, count in causes
     ]
     caption = "Redelivered entries by cause; yellow: the application asked for it."

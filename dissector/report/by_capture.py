@@ -144,8 +144,8 @@ def verdict_rows(
     """
     whole = {**empty_tables().tables, **tables}
     captures = [(name, merged, _report(merged)) for name, merged in tables_by_capture(whole)]
-    made = [(merged, report) for _, merged, report in captures if "coverage" in report]
-    judge_reports(engine, made, rules)
+    reports = [(merged, report) for _, merged, report in captures if "coverage" in report]
+    judge_reports(engine, reports, rules)
     rows = [_kept(row_of(name, report)) for name, _, report in captures]
     return small_table([[row[name] for name in _KINDS] for row in rows], **_KINDS)
 

@@ -33,7 +33,7 @@ def section(
     handovers = {(handover.before, handover.after) for handover in plan.handovers}
     straddling = _straddling(plan, tables["cut"], tables["skipped"])
     lost = [row for row in straddling if row["fate"] == "lost"]
-    made: dict[str, Any] = {
+    content: dict[str, Any] = {
         "total": {
             "captures": len(set(captures)),
             "captures_joined": len(plan.captures),
@@ -50,7 +50,7 @@ def section(
         "copies": [{"capture": name} for name in plan.copies],
         "straddling": straddling[:MAX_STRADDLING],
     }
-    return {"about": about(made), **made}
+    return {"about": about(content), **content}
 
 
 def about(section: Row) -> str:

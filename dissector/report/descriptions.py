@@ -51,9 +51,11 @@ def in_protocol_words(report: Mapping[str, Any], text: str) -> str:
     """A text in Pulsar's words, with those of another protocol where only that was captured."""
     if not report["checksum_failures"]["total"]["not_applicable"]:
         return text
-    there = report["coverage"]["total"]["connections_by_protocol"]
+    connections = report["coverage"]["total"]["connections_by_protocol"]
     others = {*protocols.PROTOCOL_NAMES} - protocols.GRANTING
-    specs = (spec for spec in protocols.PROTOCOLS if spec.name in others and there.get(spec.name))
+    specs = (
+        spec for spec in protocols.PROTOCOLS if spec.name in others and connections.get(spec.name)
+    )
     words = next((spec.words for spec in specs), {})
     if not words:
         return text

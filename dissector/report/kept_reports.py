@@ -55,14 +55,16 @@ class KeptReports:
     Args:
         lake: its folder. work: a folder of the caller.
         captures: digests of all captures of the lake, by name.
-        asked: everything but the program that decides the report, as values that JSON can write.
+        request: everything but the program that decides the report, as values that JSON can write.
     """
 
-    def __init__(self, lake: Path, work: Path, captures: Mapping[str, str], asked: object) -> None:
+    def __init__(
+        self, lake: Path, work: Path, captures: Mapping[str, str], request: object
+    ) -> None:
         self._cache = Cache(lake, work, _FOLDER)
         self._work = work
         self._unit = CachePartition(digest_of(sorted(captures.items())), ())
-        self._digest = digest_of([program(), asked])
+        self._digest = digest_of([program(), request])
         self.figures = Figures(self._figures)
 
     def find(self) -> KeptReport | None:
@@ -99,19 +101,19 @@ class KeptReports:
         files = {str(path.relative_to(folder or "")): path.read_bytes() for path in paths}
         if numbers is not None and (MARK not in files or CUT in files[MARK]):
             files[_NUMBERS] = compact(numbers).encode()
-        made = self._work / _FOLDER
-        made.mkdir()
+        written = self._work / _FOLDER
+        written.mkdir()
         figures = self.figures.used or self._figures()  # without a page: the earlier ones again
         for table, contents in ((_TABLE, files), (_FIGURES, figures)):
             rows = [{"name": name, "content": content} for name, content in contents.items()]
             pq.write_table(
-                nested_table(rows, _SCHEMA), made / f"{table}.parquet", compression="zstd",
+                nested_table(rows, _SCHEMA), written / f"{table}.parquet", compression="zstd",
                 use_dictionary=False, write_statistics=False,
             )  # fmt: skip
         if len(self._cache) >= MAX_KEPT_REPORTS:
             self._cache.replace_all()
         self._cache.forget({self._unit.digest})
-        self._cache.add(made, [self._unit], {_TABLE: self._digest, _FIGURES: program()})
+        self._cache.add(written, [self._unit], {_TABLE: self._digest, _FIGURES: program()})
 
 
 def _contents(paths: Sequence[str]) -> dict[str, bytes]:

@@ -144,11 +144,11 @@ def tables_by_capture(
         return by_capture
 
     for capture in sorted(split("files"), key=nulls_last):
-        mine = _RowsOfCapture(split, capture)
-        first = low(row["first_ts_ns"] for row in mine["files"])
-        last = high(row["last_ts_ns"] for row in mine["files"])
+        rows_of = _RowsOfCapture(split, capture)
+        first = low(row["first_ts_ns"] for row in rows_of["files"])
+        last = high(row["last_ts_ns"] for row in rows_of["files"])
         step = step_ns(first or 0, last or 0)
-        yield capture, MergedTables(mine, step, {capture: step}, only_totals=True)
+        yield capture, MergedTables(rows_of, step, {capture: step}, only_totals=True)
 
 
 # -- what was captured
@@ -189,17 +189,20 @@ def unread(merged: MergedTables, *kinds: str) -> int:
 
 
 def with_unread(section: Row, reason: str, count: int, counted: str, keys: Iterable[str]) -> Row:
-    """A section with its unread frames in not_judged; counts are None if none of them was read.
+    """A section that counts its unread frames; its numbers are None if none of them was read.
 
     Args:
         section: with `total` and lists of the same keys.
-        reason: key of `count` in not_judged. counted: key of the number of read frames.
+        reason: key of `count` in `not_evaluated_by_reason`.
+        counted: key of the number of read frames.
         keys: of the counts that such frames would add to.
     """
     if not count:
         return section
     total = section["total"]
-    total["not_judged"] = dict(sorted((total["not_judged"] | {reason: count}).items()))
+    total["not_evaluated_by_reason"] = dict(
+        sorted((total["not_evaluated_by_reason"] | {reason: count}).items())
+    )
     if total[counted]:
         return section
     return section | {"total": unseen(total, *keys)}

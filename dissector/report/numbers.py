@@ -39,7 +39,7 @@ UNKNOWN: Final = {
 }
 READABLE: Final = ("ok", "dup_or_dropped", "error")  # outcomes by an answer that could be read
 # Outcomes of requests whose latency cannot be known.
-NOT_JUDGED: Final = ("unanswered_at_end", *UNKNOWN, "orphan_response")
+NOT_EVALUATED: Final = ("unanswered_at_end", *UNKNOWN, "orphan_response")
 
 
 def answered(outcomes: Mapping[str, int]) -> int:

@@ -176,10 +176,10 @@ def closed_as(group: CaptureGroup) -> str:
 
 def _closed(read: Inputs, joined: Sequence[str], closed: Path) -> dict[str, list[str]]:
     """The files that joining wrote for these captures, by table."""
-    mine = {closed_as(group) for group in read.plan.groups if group.captures[0] in {*joined}}
+    stems = {closed_as(group) for group in read.plan.groups if group.captures[0] in {*joined}}
 
     def is_mine(path: str) -> bool:
-        return Path(path).stem.partition(OF_INCREMENT)[0] in mine
+        return Path(path).stem.partition(OF_INCREMENT)[0] in stems
 
     return {
         name: list(filter(is_mine, parquet_files(closed, name)))
@@ -218,19 +218,19 @@ def run_partition(partition: Partition) -> None:
     Raises:
         InputError: a file cannot be read. OutputError: a file of a store cannot be kept.
     """
-    mine = f".{secrets.token_hex(6)}"
-    made = partition.folder.with_name(f"{partition.folder.name}{mine}")
-    spill = partition.spill.with_name(f"{partition.spill.name}{mine}")
-    made.mkdir(parents=True)
+    suffix = f".{secrets.token_hex(6)}"
+    written = partition.folder.with_name(f"{partition.folder.name}{suffix}")
+    spill = partition.spill.with_name(f"{partition.spill.name}{suffix}")
+    written.mkdir(parents=True)
     spill.mkdir(parents=True)
     engine = DuckdbEngine(spill, partition.threads, partition.memory)
     with partition.tables.source.held(), engine as db:
         partition.tables.open(db)
-        write_rows(db, partition.queries, made)
+        write_rows(db, partition.queries, written)
     try:
-        made.rename(partition.folder)
+        written.rename(partition.folder)
     except OSError:
-        shutil.rmtree(made)
+        shutil.rmtree(written)
         if not partition.folder.is_dir():
             raise
 
@@ -256,9 +256,9 @@ def partitioned(
     order: dict[str, int] = {}
     for index, capture in enumerate(read.lake.captures):
         inside = [tap_run_of(each.capture_id) for each in capture.captures()]
-        mine = sum(part.rows for part in capture.files) // max(1, len(inside))
+        share = sum(part.rows for part in capture.files) // max(1, len(inside))
         for name in inside:
-            rows[name] = rows.get(name, 0) + mine
+            rows[name] = rows.get(name, 0) + share
             order.setdefault(name, index)
     sizes = {
         cache_partition: sum(rows[name] for name in cache_partition.captures)

@@ -1,4 +1,4 @@
-"""A report over the captures of a lake: found or made, put together, judged, and written."""
+"""Reports over the captures of a lake: read from the cache or computed, judged, and written."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -51,14 +51,14 @@ Step = Callable[[int, int, str], None]
 
 
 class Scope(NamedTuple):
-    """What a report is asked for.
+    """The contents that are requested of a report.
 
     captures: ids, none for all.
     selection: of rows.
     is_exact: percentiles from all values.
     sections: their names.
-    rules: of the program that are asked, by number, none for all.
-    is_drawn: whether timelines of findings are wanted.
+    rules: numbers of the program's rules to run, none for all.
+    is_drawn: whether to draw timelines of findings.
     """
 
     captures: Sequence[str] = ()
@@ -75,24 +75,24 @@ class Scope(NamedTuple):
 
     @property
     def sections_made(self) -> tuple[str, ...]:
-        """Those that are asked for, and those that rules over totals read if findings are."""
+        """The requested sections, and with findings those that rules over totals read."""
         read = (*totals_rules().sections(self.rules),) if self.has_findings else ()
         read += () if self.selection.is_everything else (aggregation_cache.COVERAGE,)
         return tuple(name for name in SECTIONS if name in (*self.sections, *read))
 
     @property
     def has_findings(self) -> bool:
-        """Whether rules are asked."""
+        """Whether to run rules."""
         return aggregation_cache.FINDINGS in self.sections
 
     @property
     def is_kept(self) -> bool:
-        """Whether what is made serves another report."""
+        """Whether other reports can use the computed rows."""
         return self.selection.is_everything and not self.is_exact
 
 
 class ReportProgress(NamedTuple):
-    """Where a report logs what goes on: lines, and steps (done, of how many, what)."""
+    """Loggers of a report: of lines, and of steps (done, total, name)."""
 
     log: Log
     step: Step
@@ -103,8 +103,13 @@ SILENT: Final = ReportProgress(lambda text: None, lambda done, total, what: None
 
 
 class Report(NamedTuple):
-    """A report's JSON, what puts further tables of it into a folder, by their place, what rules
-    found, and what happened around it."""
+    """A report.
+
+    report: its JSON.
+    tables: by path, functions that write a further table into a folder.
+    judgement: findings of rules.
+    timelines: of findings.
+    """
 
     report: Row
     tables: Mapping[str, Callable[[Path], None]]
@@ -122,15 +127,15 @@ def make_report(
     has_memory: bool = True,
     counted: Counted | None = None,
 ) -> Report:
-    """Make a report of an open lake.
+    """Compute a report of an open lake.
 
     Args:
-        work: a folder of the caller's, for what is made on the way.
-        has_memory: whether what is made is kept in the lake, which outlives this report.
-        counted: what `captures_that_count` returned and logged, if it ran before.
+        work: a folder of the caller, for intermediate files.
+        has_memory: whether to cache results in the lake, which outlives this report.
+        counted: the result of `captures_that_count`, if it ran before.
 
     Raises:
-        UsageError, InputError: what is asked for is not there, or cannot be read.
+        UsageError, InputError: the requested captures do not exist, or cannot be read.
     """
     lake, digests, twice = counted or captures_that_count(lake, scope.captures, progress.log)
     progress.step(0, _STEPS, "what the captures hold")
@@ -149,7 +154,7 @@ def make_report(
     cache = AggregationCache(read, kept if scope.is_kept else None, work, engine, scope.selection)
     cache.make({**queries, **(catalogue("exact") if scope.is_exact else {})})
     progress.log(f"captures read anew: {len(cache.captures_read)} of {len(read.captures)}")
-    # The report of one capture judges the rows that its verdict would be made from.
+    # The verdict of a single capture would judge the same rows as its report.
     is_alone = len(read.captures) == 1 and scope.is_kept
     with DuckdbEngine(work) as db:
         is_wanted = scope.is_whole and not is_alone
@@ -173,28 +178,29 @@ def make_report(
     writers = _closed_tables(cache) if scope.is_whole else {}
     if scope.has_findings:
         writers[f"{TABLES}/findings_findings"] = partial(_write_findings, judged)
-    made = Report(report, writers, judged)
-    return _drawn(made, read, work) if scope.is_drawn else made
+    result = Report(report, writers, judged)
+    return _drawn(result, read, work) if scope.is_drawn else result
 
 
-def _drawn(made: Report, read: Inputs, work: Path) -> Report:
-    """The report with timelines of what rules found, and their rows among its tables."""
-    wrong = [one for one in made.judgement.findings if is_wrong(one)]
+def _drawn(result: Report, read: Inputs, work: Path) -> Report:
+    """The report with timelines of its findings, also as a table."""
+    wrong = [one for one in result.judgement.findings if is_wrong(one)]
     drawn = timelines(read, wrong, work)
     rows = partial(_write_rows, timeline_rows(drawn, wrong))
-    return made._replace(
-        tables={**made.tables, f"{TABLES}/findings_timelines": rows}, timelines=drawn
+    return result._replace(
+        tables={**result.tables, f"{TABLES}/findings_timelines": rows}, timelines=drawn
     )
 
 
 def _of_one(read: Inputs, db: DuckdbEngine, queries: Queries, scope: Scope, work: Path) -> Report:
-    """The report of one capture of which nothing is kept: what queries give is all there is."""
+    """The report of one capture without a cache, from the rows of its queries alone."""
     tables_of(read, read.captures, None, scope.selection).open(db)
     texts = {name: aggregation_cache.text_of(query) for name, query in queries.items()}
     rows = db.tables({name: text for name, text in texts.items() if name in catalogue()})
     tables = {name: aggregation_cache.with_plain_types(rows_of) for name, rows_of in rows.items()}
-    found = _incidents_of_one(read, db, texts, scope.selection, work)
-    tables |= selected_incidents(found, read, scope.selection) | {"files": read.known.files}
+    incidents_by_query = _incidents_of_one(read, db, texts, scope.selection, work)
+    tables |= selected_incidents(incidents_by_query, read, scope.selection)
+    tables["files"] = read.known.files
     if scope.is_exact:
         tables |= _exact(db, catalogue("exact")[send_latency.VALUES].per_capture())
     report, merged = _build(read, scope, tables, None)
@@ -204,9 +210,9 @@ def _of_one(read: Inputs, db: DuckdbEngine, queries: Queries, scope: Scope, work
 def _incidents_of_one(
     read: Inputs, db: DuckdbEngine, texts: Mapping[str, str], selection: Selection, work: Path
 ) -> dict[str, pa.Table]:
-    """What rules find. They judge the whole, whatever is selected: its tables are opened beside.
+    """The incidents of rules. They judge all rows: of a selection, a second engine opens the rest.
 
-    work: where a folder of its own is made for what does not fit into memory.
+    work: folder in which that engine gets a spill folder.
     """
     if selection.is_everything:
         return incidents(db, texts)
@@ -222,14 +228,16 @@ def _incidents_of_one(
 def _judged(
     db: DuckdbEngine, report: Row, merged: MergedTables, scope: Scope, *, is_alone: bool
 ) -> Judgement:
-    """What rules found, those over the numbers of the report among them; sections that nobody
-    asked for but them are gone from it then. is_alone: it is the verdict of one capture, too."""
+    """The findings of rules, also of rules over totals. Removes sections that only these needed.
+
+    is_alone: the report is also the verdict of its only capture.
+    """
     judged = Judgement([], [])
     if scope.has_findings:
         judged = judge_reports(db, [(merged, report)], scope.rules)[0]
     for name in {*scope.sections_made} - {*scope.sections}:
         del report[name]
-    if not scope.is_whole:  # sentences speak of sections that are gone
+    if not scope.is_whole:  # sentences name removed sections
         for name in scope.sections:
             report[name].pop("about", None)
     elif is_alone:
@@ -245,10 +253,10 @@ def _exact(db: DuckdbEngine, values: str) -> dict[str, pa.Table]:
 def _build(
     read: Inputs, scope: Scope, tables: Mapping[str, pa.Table], verdicts: pa.Table | None
 ) -> tuple[Row, MergedTables]:
-    """The JSON of a report, and what it is made from.
+    """The JSON of a report, and its input.
 
     Args:
-        tables: merged rows by query. verdicts: of all captures, where they are wanted.
+        tables: merged rows by query. verdicts: of all captures, if wanted.
     """
     spans = [span for span in read.spans.values() if span != (0, 0)] or [(0, 0)]
     widest = min(first for first, _ in spans), max(last for _, last in spans)
@@ -288,21 +296,21 @@ def find(
     rules: frozenset[str] = frozenset(),
     log: Log = SILENT.log,
 ) -> tuple[list[Finding], list[RuleProblem], list[Row]]:
-    """What the rules of the program find, those that failed, and the files behind the captures.
+    """The findings of the program's rules, the rules that failed, and the captures' files.
 
-    rules: by number, none for all. log: as of `captures_that_count`.
+    rules: by number, none for all. log: as in `captures_that_count`.
 
     Raises:
-        UsageError, InputError: as of `make_report`.
+        UsageError, InputError: as in `make_report`.
     """
-    # What says nothing but that all is well, or a note, is not listed.
-    asked = (rules or frozenset(rule.number for rule in load_rules()[0])) - never_wrong()
+    # Rules that never report a fault are not listed.
+    numbers_run = (rules or frozenset(rule.number for rule in load_rules()[0])) - never_wrong()
     sections = (aggregation_cache.FINDINGS,)
-    scope = Scope(captures, selection, sections=sections, rules=asked or rules)
+    scope = Scope(captures, selection, sections=sections, rules=numbers_run or rules)
     counted = captures_that_count(lake, captures, log)
-    made = make_report(lake, work, engine, scope, has_memory=has_memory, counted=counted)
-    wrong = [one for one in made.judgement.findings if is_wrong(one)]
-    return wrong, made.judgement.problems, made.report["sources"]
+    result = make_report(lake, work, engine, scope, has_memory=has_memory, counted=counted)
+    wrong = [one for one in result.judgement.findings if is_wrong(one)]
+    return wrong, result.judgement.problems, result.report["sources"]
 
 
 def _write_findings(judged: Judgement, folder: Path) -> None:
@@ -315,20 +323,20 @@ def _write_rows(rows: pa.Table, folder: Path) -> None:
 
 
 def aggregate(lake: Path, work: Path, engine: EngineIn) -> None:
-    """Make and keep what reports need of captures that landed, so that the next one is quick.
+    """Compute and cache the rows of landed captures that reports need, for the next report.
 
     Raises:
         InputError: the lake cannot be read.
     """
-    with open_lake(lake) as there:
-        if there.captures:
-            make_report(there, work, engine, Scope())
+    with open_lake(lake) as opened:
+        if opened.captures:
+            make_report(opened, work, engine, Scope())
 
 
 def _merged(
     db: DuckdbEngine, cache: AggregationCache, queries: Queries, read: Inputs, selection: Selection
 ) -> dict[str, pa.Table]:
-    """The rows of each query, those of several captures put together."""
+    """The rows of each query, merged over captures."""
     tables = cache.tables(db, queries, lambda query, rows: query.merged(f"({rows})"))
     return selected_incidents(tables, read, selection)
 
@@ -336,19 +344,19 @@ def _merged(
 def _verdicts(
     db: DuckdbEngine, cache: AggregationCache, queries: Queries, read: Inputs, scope: Scope
 ) -> pa.Table:
-    """The verdict of every capture, found or made."""
+    """The verdict of every capture, cached or computed."""
     digests = (query.digest for query in queries.values())
-    asked = [program(), *digests, *sorted(scope.rules)]
-    digest = hashlib.sha256("\n".join(asked).encode()).hexdigest()
+    key = [program(), *digests, *sorted(scope.rules)]
+    digest = hashlib.sha256("\n".join(key).encode()).hexdigest()
     missing = cache.find(VERDICTS, digest)
     if missing:
         captures = sorted(name for cache_partition in missing for name in cache_partition.captures)
-        made = [
+        verdicts = [
             _judge(db, cache, queries, read, scope, captures[start : start + _JUDGED_AT_ONCE])
             for start in range(0, len(captures), _JUDGED_AT_ONCE)
         ]
         folder = cache.folder()
-        rows = pa.concat_tables([no_rows(by_capture.SCHEMA), *made])
+        rows = pa.concat_tables([no_rows(by_capture.SCHEMA), *verdicts])
         pq.write_table(rows, folder / f"{VERDICTS}.parquet", compression="zstd")
         cache.keep(folder, missing, {VERDICTS: digest})
     return aggregation_cache.read_sources(db, cache.sources[VERDICTS], by_capture.SCHEMA)
@@ -360,17 +368,17 @@ def _judge(
 ) -> pa.Table:  # fmt: skip
     """The verdicts of some captures, from their own rows alone."""
     tables = cache.tables(
-        db, queries, lambda query, rows: by_capture.rows_to_judge(query, f"({rows}) AS mine"),
+        db, queries, lambda query, rows: by_capture.rows_to_judge(query, f"({rows}) AS wanted"),
         frozenset(captures),
     )  # fmt: skip
     judged = selected_incidents(tables, read, scope.selection)
-    mine = {*captures}
-    files = [row for row in plain_rows(read.known.files) if row["capture"] in mine]
+    wanted = {*captures}
+    files = [row for row in plain_rows(read.known.files) if row["capture"] in wanted]
     return by_capture.verdict_rows({**judged, "files": files}, db, scope.rules)
 
 
 def _closed_tables(cache: AggregationCache) -> dict[str, Callable[[Path], None]]:
-    """What puts the closed rows of each table into a folder of its own."""
+    """Functions that write the closed rows of each table into a folder of its own."""
     db = DuckdbEngine()  # connected when the first of them has rows
 
     def writer(name: str) -> Callable[[Path], None]:
@@ -401,12 +409,12 @@ def write(
     is_forced: bool = False,
     manifests: Manifests | None = None,
 ) -> Row:
-    """Make a report over a lake and write it into a folder; its numbers.
+    """Compute a report over a lake and write it into a folder; return its numbers.
 
     Args:
         manifests: of the lake, if they were read before.
-        has_lists: whether lists of these are wanted whole: to keep all rows of a large lake beside
-            its report costs more than to draw its page. Else they may be cut as in report.json.
+        has_lists: return and cache whole lists, which costs more than the page for a large lake;
+            else lists may be cut as in report.json.
 
     Raises:
         InputError, UsageError: the lake cannot be read. OutputError: the report not written.
@@ -419,55 +427,61 @@ def write(
             reports = _kept_reports(opened, counted, work, scope, beside)
             kept = reports.find()
             if kept is None:
-                made = make_report(opened, work, engine, scope, progress, counted=counted)
+                result = make_report(opened, work, engine, scope, progress, counted=counted)
         progress.step(3, _STEPS, "writing the report")
         if kept is not None:
             progress.log(f"captures read anew: 0 of {len(counted.digests)}")
             put_report(output, kept.write, is_forced=is_forced)
             return kept.numbers
-        keep = partial(reports.keep, made.report if has_lists else None)
+        keep = partial(reports.keep, result.report if has_lists else None)
         write_report(
-            output, made.report, has_page=has_page, more=made.tables, is_forced=is_forced,
-            beside=BesideNumbers(opened.shown, made.timelines, scope.is_exact, reports.figures),
-            keep=keep if _is_sound(made) else None,
+            output, result.report, has_page=has_page, more=result.tables, is_forced=is_forced,
+            beside=BesideNumbers(
+                opened.shown, result.timelines, scope.is_exact, reports.figures
+            ),
+            keep=keep if _is_sound(result) else None,
         )  # fmt: skip
-    return made.report
+    return result.report
 
 
 def numbers(lake: Lake, work: Path, engine: EngineIn, scope: Scope, log: Log = SILENT.log) -> Row:
-    """The JSON of a report of an open lake, found or made. log: as of `captures_that_count`.
+    """The JSON of a report of an open lake, cached or computed.
+
+    log: as in `captures_that_count`.
 
     Raises:
-        UsageError, InputError: as of `make_report`.
+        UsageError, InputError: as in `make_report`.
     """
     counted = captures_that_count(lake, scope.captures, log)
     reports = _kept_reports(lake, counted, work, scope, ["numbers"])
     kept = reports.find()
     if kept is not None:
         return kept.numbers
-    made = make_report(lake, work, engine, scope, counted=counted)
-    if _is_sound(made):
-        reports.keep(made.report)
-    return made.report
+    result = make_report(lake, work, engine, scope, counted=counted)
+    if _is_sound(result):
+        reports.keep(result.report)
+    return result.report
 
 
-def _is_sound(made: Report) -> bool:
-    """Whether the program failed at no judgement, at which it may not fail the next time."""
-    failed = made.report[VERDICTS]["total"]["failed"] if VERDICTS in made.report else 0
-    return not made.judgement.problems and not failed
+def _is_sound(result: Report) -> bool:
+    """Whether no rule or verdict failed: such a report is not cached, as it may succeed later."""
+    failed = result.report[VERDICTS]["total"]["failed"] if VERDICTS in result.report else 0
+    return not result.judgement.problems and not failed
 
 
 def _kept_reports(
     lake: Lake, counted: Counted, work: Path, scope: Scope, beside: Sequence[object]
 ) -> KeptReports:
-    """The kept reports of an open lake, and which of them is asked for. beside: what decides
-    their text beside captures and scope."""
+    """The cache of reports of an open lake, for one request.
+
+    beside: further values that determine the report's text.
+    """
     digests = digests_of(lake.captures) if scope.captures else counted.digests
     queries: Queries = {**catalogue(), **rule_queries()}
-    # What the counted captures say is not said again, and sets have no order.
-    asked = [
+    # `counted` has the captures of the scope; sets are sorted, as they have no order.
+    request = [
         sorted(counted.digests.items()), sorted(counted.twice.items()), bool(scope.captures),
         repr(scope._replace(captures=(), rules=frozenset())), sorted(scope.rules),
         [query.digest for query in queries.values()], *beside,
     ]  # fmt: skip
-    return KeptReports(lake.folder, work, digests, asked)
+    return KeptReports(lake.folder, work, digests, request)

@@ -1,7 +1,7 @@
 """The type of a section: its numbers, the sentences about them, and the number of its verdict.
 
 The sentences are built from the report's numbers. They say what the numbers mean, how many cases
-they cover, what was not judged and why. Every section has sentences.
+they cover, what was not evaluated and why. Every section has sentences.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from dissector.report.formatting import bytes_text, count_text, many
 from dissector.report.merged_tables import MergedTables
-from dissector.report.numbers import NOT_JUDGED, Row
+from dissector.report.numbers import NOT_EVALUATED, Row
 from dissector.schemas.enums import DELIVERY_OUTCOMES, OUTCOMES
 
 
@@ -47,9 +47,9 @@ class Section(NamedTuple):
     judged: Judged | None = None
 
 
-# Why something was not judged, by the keys of `not_judged` and `outcomes`.
+# Why something was not evaluated, by the keys of `not_evaluated_by_reason` and `outcomes`.
 REASONS: Final = {
-    **{outcome: OUTCOMES[outcome] for outcome in NOT_JUDGED},
+    **{outcome: OUTCOMES[outcome] for outcome in NOT_EVALUATED},
     **{outcome: reason for outcome, reason in DELIVERY_OUTCOMES.items() if outcome != "acked"},
     "ok_without_latency": "the answer was captured before its request",
     "answered_without_latency": "the answer was captured before its request, or in part",
@@ -73,8 +73,8 @@ REASONS: Final = {
 }
 
 
-def not_judged(report: Row, counts: Mapping[str, int | None]) -> str:
-    """The sentence on what was not judged: counts and reasons.
+def not_evaluated(report: Row, counts: Mapping[str, int | None]) -> str:
+    """The sentence on what was not evaluated: counts and reasons.
 
     No count includes frames in bytes that were never captured: their number is unknown.
     """
@@ -90,10 +90,10 @@ def not_judged(report: Row, counts: Mapping[str, int | None]) -> str:
         else ""
     )
     if reasons:
-        return f" Not judged: {'; '.join(reasons)}.{hidden}"
+        return f" Not evaluated: {'; '.join(reasons)}.{hidden}"
     if hidden:
         return hidden
-    return " Nothing was left unjudged." if lost["frames"] else " There was nothing to judge."
+    return " Everything was evaluated." if lost["frames"] else " There was nothing to evaluate."
 
 
 def counted(value: int | None, one: str, several: str | None = None) -> str:

@@ -60,8 +60,8 @@ def _of_clients(frames: set[FrameKey], read: Inputs, selection: Selection) -> se
         what = Selection(clients=selection.clients)
         tables_of(read, read.captures, None, what).open(engine)
         engine.register("shown", small_table(sorted(frames), capture=TEXT, no=NUMBER))
-        there = engine.table(
+        on_connections = engine.table(
             "SELECT f.capture, f.frame_no FROM frames AS f JOIN shown AS s "
             "ON s.capture = f.capture AND s.no = f.frame_no"
         )
-    return {(row["capture"], row["frame_no"]) for row in there.to_pylist()}
+    return {(row["capture"], row["frame_no"]) for row in on_connections.to_pylist()}

@@ -156,7 +156,7 @@ def _axis(timeline: Timeline, height: int) -> str:
     return text
 
 
-def told(timeline: Timeline) -> str:
+def described(timeline: Timeline) -> str:
     """The picture in words, for screen readers."""
     counts = _counts(timeline.marks)
     parts = [many(counts[name], each.one, each.several) for name, each in SERIES.items()
@@ -203,20 +203,20 @@ def picture(timeline: Timeline, title: str) -> Markup:
     rules = "".join(f"M0 {base}H{_WIDTH}" for base in bases.values())
     marks, words = "", ""
     for lane, base in bases.items():
-        mine = [name for name, each in SERIES.items() if each.lane == lane]
-        most = max([mark.frames for mark in timeline.marks if mark.series in mine], default=1)
-        for name in (name for name in mine if name in counts):
-            least = _LEAST_TALL if name == mine[0] else _LEAST_ODD
+        in_lane = [name for name, each in SERIES.items() if each.lane == lane]
+        most = max([mark.frames for mark in timeline.marks if mark.series in in_lane], default=1)
+        for name in (name for name in in_lane if name in counts):
+            least = _LEAST_TALL if name == in_lane[0] else _LEAST_ODD
             marks += _bars(timeline, name, base, most, least)
-        named = [name for name in mine if name in counts or name == mine[0]]
+        named = [name for name in in_lane if name in counts or name == in_lane[0]]
         label = "  ".join(_label(name, counts.get(name, 0), timeline.missing) for name in named)
         words += f'<text x="0" y="{base - _TALLEST - 4}">{label}</text>'
     thin = 'fill="none" vector-effect="non-scaling-stroke"'
     name = f"timeline-{timeline.place}"
     text = (
-        f'<svg class="timeline" role="img" aria-labelledby="{name} {name}-told" width="100%" '
+        f'<svg class="timeline" role="img" aria-labelledby="{name} {name}-described" width="100%" '
         f'height="{height + _AXIS}"><title id="{name}">{escape(title)}</title>'
-        f'<desc id="{name}-told">{escape(told(timeline))}</desc>'
+        f'<desc id="{name}-described">{escape(described(timeline))}</desc>'
         f'<svg width="100%" height="{height}" viewBox="0 0 {_WIDTH} {height}" '
         f'preserveAspectRatio="none"><rect x="{first}" y="{_HEAD}" width="{max(last - first, 1)}" '
         f'height="{height - _HEAD}" fill="var(--plain-wash)"/>'

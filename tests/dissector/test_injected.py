@@ -326,7 +326,7 @@ def test_sends_that_a_relay_dropped_are_named_one_by_one(tmp_path: Any) -> None:
     assert faults(report) == {
         "sends": {"unanswered_at_end": 4}, "passed_over": sorted(dropped),
     }  # fmt: skip
-    assert report["send_latency"]["total"]["not_judged"] == {"unanswered_at_end": 4}
+    assert report["send_latency"]["total"]["not_evaluated_by_reason"] == {"unanswered_at_end": 4}
 
 
 def test_receipts_that_the_capture_lost_are_no_losses_of_the_broker(tmp_path: Any) -> None:

@@ -22,7 +22,7 @@ def test_a_consumer_and_a_producer_that_are_refused_are_errors_alone(tmp_path: A
     assert faults(report) == {"errors": ["ServiceNotReady"] * 2, "requests": {"error": 2}}
     permits = report["permit_utilization"]
     assert permits["total"]["consumers"] == len(permits["by_consumer"]) == 1
-    assert not any(permits["total"]["not_judged"].values())
+    assert not any(permits["total"]["not_evaluated_by_reason"].values())
 
 
 @pytest.mark.parametrize("is_open", [True, False], ids=["open", "closed"])

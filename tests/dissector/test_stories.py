@@ -337,13 +337,13 @@ def test_what_was_cut_off_is_unknown_and_not_nothing() -> None:
     ):
         total = report[section]["total"]
         assert {key: total[key] for key in keys} == dict.fromkeys(keys), section
-        assert total["not_judged"]["message_unread"] == 590, section
+        assert total["not_evaluated_by_reason"]["message_unread"] == 590, section
         assert "too little was captured" in report[section]["about"], section
     asked = report["requests"]["total"]
     every = ("CONNECT", "PARTITIONED_METADATA", "LOOKUP", "PRODUCER", "SUBSCRIBE",
              "CLOSE_PRODUCER", "CLOSE_CONSUMER")  # fmt: skip
-    assert asked["requests"] + asked["not_judged"]["request_unread"] == sum(
+    assert asked["requests"] + asked["not_evaluated_by_reason"]["request_unread"] == sum(
         frames["to_broker"][name] for name in every
     )
     acks = report["ack_latency"]["total"]
-    assert acks["not_judged"]["ack_unread"] == frames["to_broker"]["ACK"] == 50
+    assert acks["not_evaluated_by_reason"]["ack_unread"] == frames["to_broker"]["ACK"] == 50

@@ -174,7 +174,11 @@ def test_b11_packets_without_time_have_none(command: Command, written: Callable[
     assert tables["capture_files"][0]["first_ts_ns"] is None
     assert without_times(tables)["frames"] == without_times(whole())["frames"]
     (notice,) = tables["notices"]
-    assert (notice["code"], notice["packet"], notice["ts"]) == ("untimed_packets", 1, None)
+    assert (notice["code"], notice["packet"], notice["ts"]) == (
+        "packets_without_timestamp",
+        1,
+        None,
+    )
     check_codes(command, written(data), EXIT_OK)
 
 

@@ -36,7 +36,7 @@ Damage = Callable[[Tape], None]
 
 
 class Score(NamedTuple):
-    """Frames that came out whole, and those that nobody sent."""
+    """Frames decoded whole, and frames that nobody sent."""
 
     whole: int
     false: int
@@ -83,13 +83,13 @@ def nothing(tape: Tape) -> None:
 
 
 def two_swapped(tape: Tape) -> None:
-    """Two segments arrive the other way round."""
+    """Two segments arrive in reverse order."""
     at = _inside(tape)[8]
     _swap(tape, at, at + 1)
 
 
 def many_swapped(tape: Tape) -> None:
-    """Every fourth segment arrives behind the next one."""
+    """Every fourth segment arrives after the next one."""
     for at in _inside(tape)[::4]:
         if tape.packets[at + 1].payload and tape.packets[at + 1].to_broker:
             _swap(tape, at, at + 1)
@@ -113,12 +113,12 @@ def loss(tape: Tape) -> None:
 
 
 def copied(tape: Tape) -> None:
-    """A mirror port gives every packet twice."""
+    """A mirror port sends every packet twice."""
     tape.packets = [each for packet in tape.packets for each in (packet, packet)]
 
 
 def sent_again(tape: Tape) -> None:
-    """Every fifth segment is sent again, 10 packets later."""
+    """Every fifth segment is retransmitted, 10 packets later."""
     for at in reversed(_data(tape)[10::5]):
         again = tape.packets[at]._replace(
             ts_ns=tape.packets[min(at + 10, len(tape.packets) - 1)].ts_ns, identification=60_000
@@ -127,7 +127,7 @@ def sent_again(tape: Tape) -> None:
 
 
 def resegmented(tape: Tape) -> None:
-    """A lost segment is sent again together with the one behind it."""
+    """A lost segment is retransmitted together with the next one."""
     at = _inside(tape)[8]
     lost, behind = tape.packets[at], tape.packets[at + 1]
     payload = lost.payload + behind.payload
@@ -190,7 +190,7 @@ def captured(tape: Tape, packets: list[Packet], snaplen: int) -> Counter[bytes]:
 
 
 def tshark(path: Path, is_out_of_order: bool, wanted: Counter[bytes]) -> Score:
-    """What tshark makes of a capture."""
+    """The frames that tshark decodes from a capture."""
     done = subprocess.run(
         [
             "tshark", "-n", "-r", path, "-X", f"lua_script:{SCRIPT}",
@@ -209,13 +209,13 @@ def tshark(path: Path, is_out_of_order: bool, wanted: Counter[bytes]) -> Score:
 
 
 def score(found: Counter[bytes], wanted: Counter[bytes]) -> Score:
-    """Each wanted frame counts once, however often it came out."""
+    """Each wanted frame counts once, however often it was decoded."""
     whole = sum(min(found[frame], count) for frame, count in wanted.items())
     return Score(whole, sum(count for frame, count in found.items() if frame not in wanted))
 
 
 def ours(path: Path, tape: Tape, packets: list[Packet], wanted: Counter[bytes]) -> Score:
-    """What we make of it; of frames that came out whole the stream's bytes at their place count."""
+    """The frames that we decode, whole ones, compared by the stream's bytes at their place."""
     isn = (1000, 500_000)
     # Without a SYN offsets count from the first byte seen of a direction.
     has_syn = bool(packets[0].flags & 2)
@@ -237,7 +237,7 @@ def ours(path: Path, tape: Tape, packets: list[Packet], wanted: Counter[bytes]) 
 
 
 def version() -> str:
-    """Which tshark it is."""
+    """The version of tshark."""
     told = subprocess.run(["tshark", "--version"], capture_output=True, text=True, check=True)
     match = re.search(r"\d+\.\d+\.\d+", told.stdout)
     assert match is not None

@@ -54,7 +54,7 @@ what = "Consumer {consumer_name} of {subscription} on {topic} got nothing for {s
 known = "No delivery to this consumer and no ACK of a message that it held lies in the silence, its permits stayed above zero, the next entry had been waiting for {waited_s} s, and it was the ACK that ended it."
 rival = "A limit of the whole subscription that other consumers, outside of this capture, share; a broker that was paused by its own dispatch rate, and goes on by chance each time that an ACK comes, is unlikely."
 decides = "The limit that the broker has for this consumer and subscription (maxUnackedMessagesPerConsumer, maxUnackedMessagesPerSubscription): is it {unacked}?"
-do = "Find out why the oldest messages are not acknowledged, beginning with frame {oldest_unacked}[ at {holder_name}]: acknowledge them, or raise the limit."
+do = "Find out why the oldest messages are not acknowledged, beginning with frame {oldest_unacked}[ at {owner_name}]: acknowledge them, or raise the limit."
 
 [variant.pattern]
 verdict = "pattern"
@@ -188,7 +188,7 @@ unacked_messages AS (
 ),
 unacked_history AS ( -- The unacknowledged messages at the begin, and when they were acknowledged.
   SELECT
-    n.*, h.ack_us, h.ack_frame_no, h.frame_no AS held_frame_no, h.consumer_name AS holder_name,
+    n.*, h.ack_us, h.ack_frame_no, h.frame_no AS held_frame_no, h.consumer_name AS owner_name,
     sum(h.message_count) OVER silence AS unacked, sum(h.message_count) OVER so_far AS acked
   FROM next_deliveries AS n
   JOIN unacked_messages AS h
@@ -228,7 +228,7 @@ silences AS (
       CASE WHEN k.acked >= $released * k.unacked THEN k.ack_us END
     ) AS half_frame_no,
     min(k.held_frame_no) AS oldest_frame_no,
-    NULLIF(min_by(coalesce(k.holder_name, ''), k.held_frame_no), '') AS holder_name
+    NULLIF(min_by(coalesce(k.owner_name, ''), k.held_frame_no), '') AS owner_name
   FROM unacked_history AS k
   GROUP BY
     k.capture, k.topic, k.subscription, k.connection_id, k.consumer_id, k.incarnation,
@@ -294,7 +294,7 @@ SELECT
   (p.next_us - p.end_us) / 1e6 AS measured_resume_measured_s,
   p.waited_ns / 1e9 AS measured_waited_s, p.available AS measured_available,
   p.unacked AS measured_unacked, p.plateaus AS measured_plateaus,
-  p.consumers AS measured_consumers, p.holder_name AS measured_holder_name,
+  p.consumers AS measured_consumers, p.owner_name AS measured_owner_name,
   p.server_version AS measured_server_version, NULL AS measured_affected_version,
   TRUE AS ruled_out_permits, TRUE AS ruled_out_idle,
   p.frame_no AS frame_last_message, p.oldest_frame_no AS frame_oldest_unacked,

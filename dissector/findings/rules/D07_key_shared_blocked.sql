@@ -32,16 +32,16 @@ unit = "distinct keys"
 why = "with fewer a consumer may get no key at all"
 
 [text]
-what = "Consumer {consumer_name} joined {subscription} on {topic} (Key_Shared[, broker {server_version}]), had {available} permits and got nothing for {waited_s} s; {held} messages that had been delivered before it joined {held|was|were} unacknowledged at other consumers, the oldest at {holder_name}. Its first message came {released_s} s after the last of them was acknowledged."
+what = "Consumer {consumer_name} joined {subscription} on {topic} (Key_Shared[, broker {server_version}]), had {available} permits and got nothing for {waited_s} s; {held} messages that had been delivered before it joined {held|was|were} unacknowledged at other consumers, the oldest at {owner_name}. Its first message came {released_s} s after the last of them was acknowledged."
 known = "The join, every delivery and every ACK of the subscription's consumers are in the capture; what came first had waited for {first_waited_s} s."
 rival = "Consumers outside of this capture that hold older messages; or messages of these keys that came only then."
 decides = "The broker's version: before 4.0 a consumer that joins waits for all that was delivered before; since then (apache/pulsar PR 23352) only for messages of the same keys."
-do = "Acknowledge the oldest messages first, beginning with frame {oldest_held} at {holder_name}; a consumer that never acknowledges one message holds up all that join later. From 4.0 on it holds up its keys only."
+do = "Acknowledge the oldest messages first, beginning with frame {oldest_held} at {owner_name}; a consumer that never acknowledges one message holds up all that join later. From 4.0 on it holds up its keys only."
 
 [variant.still]
 whole = "the end of a window is no end: more may come in the next"
 title = "A consumer that joined still waits while another one holds older messages"
-what = "Consumer {consumer_name} joined {subscription} on {topic} (Key_Shared[, broker {server_version}]), had {available} permits and got nothing for {waited_s} s, to the end of the capture; {held} messages that had been delivered before it joined {held|was|were} unacknowledged at other consumers all the time, the oldest at {holder_name}, and an entry that was stored came to nobody."
+what = "Consumer {consumer_name} joined {subscription} on {topic} (Key_Shared[, broker {server_version}]), had {available} permits and got nothing for {waited_s} s, to the end of the capture; {held} messages that had been delivered before it joined {held|was|were} unacknowledged at other consumers all the time, the oldest at {owner_name}, and an entry that was stored came to nobody."
 known = "The join, every delivery and every ACK of the subscription's consumers, and the receipt of the entry that waits, are in the capture."
 rival = "Consumers outside of this capture that got the entry; a limit of unacknowledged messages; or keys none of which is this consumer's."
 
@@ -95,7 +95,7 @@ unacked_at_join AS (
   SELECT
     j.capture, j.connection_id, j.consumer_id, j.incarnation,
     CAST(sum(g.message_count) AS BIGINT) AS held, min(g.frame_no) AS oldest_frame_no,
-    min_by(g.consumer_name, g.frame_no) AS holder_name, max(g.ack_us) AS released_us,
+    min_by(g.consumer_name, g.frame_no) AS owner_name, max(g.ack_us) AS released_us,
     CAST(
       sum(CASE WHEN g.ack_us IS NULL OR g.ack_us > j.link_last_us THEN g.message_count ELSE 0 END)
         AS BIGINT
@@ -150,7 +150,7 @@ SELECT
   j.topic AS subject_topic, j.subscription AS subject_subscription,
   j.consumer_name AS subject_consumer_name, j.client_ip AS subject_client_ip,
   j.waited_us / 1e6 AS measured_waited_s, j.had AS measured_available,
-  h.held AS measured_held, h.holder_name AS measured_holder_name,
+  h.held AS measured_held, h.owner_name AS measured_owner_name,
   (j.first_delivery_us - h.released_us) / 1e6 AS measured_released_s,
   g.publish_to_delivery_ns / 1e9 AS measured_first_waited_s,
   coalesce(k.keys_seen, 0) AS measured_keys_seen, j.server_version AS measured_server_version,

@@ -32,40 +32,40 @@ unit = "s"
 why = "brokers give up a silent connection after two intervals of keep-alive, 60 s by default, 200 s where they are long"
 
 [text]
-what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}, '{error_text}'. Who holds it: {holder}."
-known = "The refusal and the open of the holder (frame {holder_open}) are in the capture, and no close of it before."
-rival = "A holder that was about to close: a client that connects again may meet its own earlier connection for a moment."
+what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}, '{error_text}'. Its owner: {owner}."
+known = "The refusal and the open of the owner (frame {owner_open}) are in the capture, and no close of it before."
+rival = "A owner that was about to close: a client that connects again may meet its own earlier connection for a moment."
 decides = "The broker's statistics of the topic: address and age of its producers and consumers."
 do = "Open a name once, and give each process its own name or subscription."
 
 [variant.not_in_capture_once]
 title = "A name or a subscription is taken, by whom is not in the capture"
-known = "The refusal is in the capture, an open that could hold the name is not."
-rival = "Another host that holds the name by right, or the client's own earlier connection from before the capture."
+known = "The refusal is in the capture, an open that could own the name is not."
+rival = "Another host that owns the name by right, or the client's own earlier connection from before the capture."
 
 [variant.own_half_open]
 severity = "error"
 verdict = "pattern"
 title = "A client is kept out by its own dead connection"
-what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}. The holder is an earlier connection of the same address, from port {holder_port}, that the broker has not given up: nothing of its client had come for {holder_silent_s} s at the last refusal."
-known = "The holder's open (frame {holder_open}) and its last frame (frame {holder_last}) are in the capture, on another connection than the refused one."
-rival = "Another process on the same host that holds the name and is idle."
-decides = "Whether the process behind port {holder_port} still runs."
+what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}. The owner is an earlier connection of the same address, from port {owner_port}, that the broker has not given up: nothing of its client had come for {owner_silent_s} s at the last refusal."
+known = "The owner's open (frame {owner_open}) and its last frame (frame {owner_last}) are in the capture, on another connection than the refused one."
+rival = "Another process on the same host that owns the name and is idle."
+decides = "Whether the process behind port {owner_port} still runs."
 do = "Wait until the broker's keep-alive ends the old connection (60 s behind its last frame by default); see what ate its FIN, and set equal keep-alive intervals on both sides."
 
 [variant.own_second_connection]
 severity = "warning"
 title = "A client is kept out by another connection of the same address"
-what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}. The holder is another connection of the same address, from port {holder_port}, which is alive: its client had last sent {holder_silent_s} s before the last refusal."
-known = "The holder's open (frame {holder_open}) and its last frame before the last refusal (frame {holder_last}) are in the capture."
+what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}. The owner is another connection of the same address, from port {owner_port}, which is alive: its client had last sent {owner_silent_s} s before the last refusal."
+known = "The owner's open (frame {owner_open}) and its last frame before the last refusal (frame {owner_last}) are in the capture."
 rival = "Two processes on one host, or one client that opened two connections to the broker."
-decides = "Which process owns port {holder_port}."
+decides = "Which process owns port {owner_port}."
 do = "Give each process its own name or subscription, or use a type that takes several consumers."
 
 [variant.own_connection]
 severity = "warning"
 title = "A client opens what it holds already"
-what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}. The holder was opened on the same connection (frame {holder_open}) and never closed."
+what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}. The owner was opened on the same connection (frame {owner_open}) and never closed."
 known = "Both opens are in the capture, on one connection, and no close between them."
 rival = "None on the wire: one process did both."
 decides = "Where in the application the name is opened twice."
@@ -74,8 +74,8 @@ do = "Close the first producer or consumer before opening it again, or share it.
 [variant.other_host]
 severity = "error"
 title = "A client is kept out by another host"
-what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}. The holder is {holder_ip}, port {holder_port}."
-known = "The holder's open (frame {holder_open}) is in the capture, and no close of it before the refusal."
+what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}. The owner is {owner_ip}, port {owner_port}."
+known = "The owner's open (frame {owner_open}) is in the capture, and no close of it before the refusal."
 rival = "Two addresses of one process, or a proxy in front of one of them."
 decides = "Whether both hosts are meant to run the same application: pods that replace each other overlap for a while."
 do = "Give each host its own name or subscription; for a Failover of processes use Failover or WaitForExclusive, which wait instead of being refused."
@@ -84,16 +84,16 @@ do = "Give each host its own name or subscription; for a Failover of processes u
 severity = "error"
 verdict = "pattern"
 title = "A client is kept out by a dead connection of another host"
-what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}. The holder is {holder_ip}, port {holder_port}, whose connection the broker has not given up: nothing of it had come for {holder_silent_s} s at the last refusal."
-known = "The holder's open (frame {holder_open}) and its last frame (frame {holder_last}) are in the capture, and no close of it before the last refusal."
-rival = "A process on {holder_ip} that holds the name and stands still."
-decides = "Whether the process behind {holder_ip}, port {holder_port}, still runs."
+what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}. The owner is {owner_ip}, port {owner_port}, whose connection the broker has not given up: nothing of it had come for {owner_silent_s} s at the last refusal."
+known = "The owner's open (frame {owner_open}) and its last frame (frame {owner_last}) are in the capture, and no close of it before the last refusal."
+rival = "A process on {owner_ip} that owns the name and stands still."
+decides = "Whether the process behind {owner_ip}, port {owner_port}, still runs."
 do = "Wait until the broker's keep-alive ends the dead connection (60 s behind its last frame by default); see why its host said no FIN: a pod or host that was stopped without closing."
 
 [variant.exclusive]
 severity = "warning"
 title = "A producer is kept out since another one has the topic for itself"
-what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}, '{error_text}'. Who holds it: {holder}."
+what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}, '{error_text}'. Its owner: {owner}."
 known = "The broker's text names exclusive access; names of producers do not decide it."
 rival = "An exclusive producer that is gone and whose connection the broker has not given up."
 decides = "The broker's statistics of the topic: access mode, address and age of its producers."
@@ -107,7 +107,7 @@ title = "A producer was refused since another one has the topic for itself"
 [variant.subscription_type]
 severity = "warning"
 title = "A consumer asks for another type than its subscription has"
-what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}, '{error_text}'. Who holds it: {holder}."
+what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}, '{error_text}'. Its owner: {owner}."
 known = "The broker's text says that the subscription has another type while consumers are on it."
 rival = "None for the refusal."
 decides = "The type that each application gives to the subscription."
@@ -121,7 +121,7 @@ title = "A consumer asked for another type than its subscription has"
 [variant.range]
 severity = "error"
 title = "A consumer is refused since its hash range is another one's"
-what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}, a range conflict. The range is held by {holder}[: {holder_ip}, port {holder_port}]."
+what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}, a range conflict. The range is owned by {owner}[: {owner_ip}, port {owner_port}]."
 known = "The broker's text says that ranges overlap[, and names address {text_address} for the other consumer]."
 rival = "A consumer that is gone and whose connection the broker has not given up, if its connection is not in the capture."
 decides = "The ranges that each consumer of the subscription asks for (KeySharedPolicy.stickyHashRange)."
@@ -136,20 +136,20 @@ title = "A consumer was refused a hash range that is another one's"
 severity = "error"
 verdict = "pattern"
 title = "A consumer is kept out of its hash range by a dead connection"
-what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}, a range conflict. The range is held by {holder_ip}, port {holder_port}, whose connection the broker has not given up: nothing of it had come for {holder_silent_s} s at the last refusal."
-known = "[The broker's text names address {text_address} for the other consumer; ]its open (frame {holder_open}) and its last frame (frame {holder_last}) are in the capture, and no close of it before the last refusal."
-rival = "A process on {holder_ip} that stands still and lives on."
-decides = "Whether the process behind {holder_ip}, port {holder_port}, still runs."
+what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}, a range conflict. The range is owned by {owner_ip}, port {owner_port}, whose connection the broker has not given up: nothing of it had come for {owner_silent_s} s at the last refusal."
+known = "[The broker's text names address {text_address} for the other consumer; ]its open (frame {owner_open}) and its last frame (frame {owner_last}) are in the capture, and no close of it before the last refusal."
+rival = "A process on {owner_ip} that stands still and lives on."
+decides = "Whether the process behind {owner_ip}, port {owner_port}, still runs."
 do = "Wait until the broker's keep-alive ends the dead connection (60 s behind its last frame by default); see why its host said no FIN: a pod or host that was stopped without closing. Ranges need no change."
 
 [variant.reopened]
 severity = "error"
 verdict = "pattern"
 title = "A client is kept out by what was opened again behind its own close"
-what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}. The holder is {holder_ip}, port {holder_port}, which had sent its close (frame {holder_close}) and, before that was answered, opened the same id again (frame {holder_open})."
-known = "The holder's close, its open behind it and the refusals are in the capture, and no close since."
+what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}. The owner is {owner_ip}, port {owner_port}, which had sent its close (frame {owner_close}) and, before that was answered, opened the same id again (frame {owner_open})."
+known = "The owner's close, its open behind it and the refusals are in the capture, and no close since."
 rival = "An application that uses it and reconnected by itself: clients give a new id to what is created anew."
-decides = "Whether the process behind {holder_ip}, port {holder_port}, still knows that it has it open."
+decides = "Whether the process behind {owner_ip}, port {owner_port}, still knows that it has it open."
 do = "End that process or its connection: its application closed this, so that nothing in it will again. Client libraries that reconnect while they are closed do so; use a newer one."
 
 [variant.limit]
@@ -170,9 +170,9 @@ title = "A producer or consumer was one more than the topic may have"
 whole = "whoever holds the name may have opened it before the window"
 severity = "error"
 title = "A client is kept out by a name that is taken"
-what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}, '{error_text}'. No open of the holder is in this capture."
-known = "The refusals are in the capture, an open that could hold the name is not."
-rival = "Another host that holds the name by right, or the client's own earlier connection from before the capture."
+what = "The broker refused {command} of {client_ip} on {topic}[ (subscription {subscription})] {refusals} times[ in {refused_s} s]: {error_code}, '{error_text}'. No open of the owner is in this capture."
+known = "The refusals are in the capture, an open that could own the name is not."
+rival = "Another host that owns the name by right, or the client's own earlier connection from before the capture."
 */
 WITH classified_refusals AS ( -- Refusals by cause, from the broker's text: not only names can be in use.
   SELECT
@@ -349,14 +349,14 @@ SELECT
       WHEN 'own_half_open' THEN 'an earlier connection of the same address, which is silent or ended'
       ELSE 'another connection of the same address'
     END
-  END AS measured_holder,
-  coalesce(j.owner_ip, j.text_ip) AS measured_holder_ip,
-  coalesce(CAST(j.owner_port AS STRING), j.text_port) AS measured_holder_port,
+  END AS measured_owner,
+  coalesce(j.owner_ip, j.text_ip) AS measured_owner_ip,
+  coalesce(CAST(j.owner_port AS STRING), j.text_port) AS measured_owner_port,
   CASE WHEN j.text_ip IS NOT NULL THEN concat(j.text_ip, ':', j.text_port) END
     AS measured_text_address,
-  j.silent_s AS measured_holder_silent_s,
+  j.silent_s AS measured_owner_silent_s,
   j.request_no AS frame_first_request, j.refusal_no AS frame_first_refusal,
-  j.last_no AS frame_last_refusal, j.close_no AS frame_holder_close,
-  j.opened_no AS frame_holder_open,
-  j.last_sent_no AS frame_holder_last
+  j.last_no AS frame_last_refusal, j.close_no AS frame_owner_close,
+  j.opened_no AS frame_owner_open,
+  j.last_sent_no AS frame_owner_last
 FROM assessments AS j

@@ -8,7 +8,7 @@ fires = []
 silent = ["java-j01_plain.pcap"]
 
 [text]
-what = "[{lost} frames at the border of two captures {lost|is|are} lost][{and}][{copies} captures {copies|shows|show} the same traffic as another one, which counts once]."
+what = "[{lost} frames at the boundary of two captures {lost|is|are} lost][{and}][{copies} captures {copies|shows|show} the same traffic as another one, which counts once]."
 do = "Let dumpcap or `dissector tap` rotate the files: they lose nothing between two of them."
 
 [variant.copies]

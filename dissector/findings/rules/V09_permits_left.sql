@@ -26,7 +26,8 @@ WITH numbers AS (
 permit_numbers AS (
   SELECT
     *,
-    consumers - not_judged['baseline_unknown'] - not_judged['delivered_without_known_balance']
+    consumers - not_evaluated_by_reason['baseline_unknown']
+    - not_evaluated_by_reason['delivered_without_known_balance']
       AS known,
     CAST(stalls.confirmed['count'] AS BIGINT) AS confirmed,
     CAST(stalls.open_at_end['count'] AS BIGINT) AS open_at_end,
@@ -37,7 +38,7 @@ SELECT
   place,
   CASE
     WHEN times > 0 THEN 'stalls'
-    WHEN 2 * not_judged['baseline_known_partly'] <= known AND is_evident THEN 'left'
+    WHEN 2 * not_evaluated_by_reason['baseline_known_partly'] <= known AND is_evident THEN 'left'
     ELSE ''
   END AS variant,
   longest.capture AS capture, longest.start_frame_no AS frame_out_of_permits,
@@ -46,7 +47,8 @@ SELECT
     WHEN known = consumers THEN 'No consumer was'
     ELSE format('Of {:,} consumer{} with a known balance, none was', known, if(known = 1, '', 's'))
   END AS measured_who,
-  CASE WHEN not_judged['baseline_known_partly'] > 0 THEN observed_ms END AS measured_partly_ms,
+  CASE WHEN not_evaluated_by_reason['baseline_known_partly'] > 0 THEN observed_ms END
+    AS measured_partly_ms,
   times AS measured_times, CASE WHEN times > 1 THEN times END AS measured_several,
   greatest(coalesce(stalls['longest_ms'], 0), coalesce(stalls.open_at_end['longest_ms'], 0))
     AS measured_longest_ms,

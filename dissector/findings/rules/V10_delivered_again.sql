@@ -101,7 +101,7 @@ delivery_numbers AS (
   FROM numbers
   WHERE
     deliveries > 0 AND coalesce(messages <> 0, true)
-    AND (redelivered > 0 OR coalesce(not_judged['no_identity'], 0) < deliveries)
+    AND (redelivered > 0 OR coalesce(not_evaluated_by_reason['no_identity'], 0) < deliveries)
 )
 SELECT
   place,

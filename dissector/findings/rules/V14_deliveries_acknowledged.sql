@@ -22,7 +22,7 @@ unknown = "of unknown outcome"
 nothing_to_commit = "empty, read without a group, or not readable"
 
 [text]
-what = "{deliveries} deliveries: {acked} acknowledged[, {others:counts}].[ Of batches not acknowledged as a whole, {in_part} messages {in_part|was|were}.][ {left} {left|was|were} left open though later ones were acknowledged{seek}.][ The oldest one open at the end, of entry {ledger}:{entry}, had waited {oldest_ms:time} at consumer {holder} of {subscription}.][ Consumers discarded with {errors:shares}: applications never got these.]"
+what = "{deliveries} deliveries: {acked} acknowledged[, {others:counts}].[ Of batches not acknowledged as a whole, {in_part} messages {in_part|was|were}.][ {left} {left|was|were} left open though later ones were acknowledged{seek}.][ The oldest one open at the end, of entry {ledger}:{entry}, had waited {oldest_ms:time} at consumer {owner} of {subscription}.][ Consumers discarded with {errors:shares}: applications never got these.]"
 
 [variant.all]
 severity = "ok"
@@ -55,7 +55,7 @@ ack_numbers AS (
     list_filter(passed_rows, lambda e: list_contains(ways, e.outcome)) AS open_rows,
     coalesce(list_sum(list_transform(ways, lambda name: passed_over_by_outcome[name])), 0) AS still,
     map_from_entries(list_transform(
-      list_filter(map_entries(not_judged), lambda e: NOT list_contains(
+      list_filter(map_entries(not_evaluated_by_reason), lambda e: NOT list_contains(
         ['acked_without_latency', 'message_unread', 'ack_unread'], e.key
       )), lambda e: {
         'key': if(is_cursus AND e.key = 'unknown', 'nothing_to_commit', e.key), 'value': e.value
@@ -76,8 +76,9 @@ shown_numbers AS (
 SELECT
   place,
   CASE
-    WHEN not_judged['discarded'] > 0 OR cardinality(validation_errors) > 0 THEN 'discarded'
-    WHEN not_judged['ack_refused'] > 0 AND still = 0 THEN 'refused'
+    WHEN not_evaluated_by_reason['discarded'] > 0 OR cardinality(validation_errors) > 0
+      THEN 'discarded'
+    WHEN not_evaluated_by_reason['ack_refused'] > 0 AND still = 0 THEN 'refused'
     WHEN still > 0 AND coalesce(is_of_seek, false) THEN ''
     WHEN still > 0 THEN if(example.is_broken = 1, 'chunks', 'left')
     WHEN acked = deliveries AND is_evident THEN 'all'
@@ -92,7 +93,7 @@ SELECT
   CASE
     WHEN oldest.frame_no IS NULL THEN NULL
     ELSE coalesce(oldest.consumer_name, CAST(oldest.consumer_id AS STRING), 'unknown')
-  END AS measured_holder,
+  END AS measured_owner,
   oldest.subscription AS measured_subscription,
   acked AS measured_acked, deliveries AS measured_deliveries, others AS measured_others,
   nullif(acked_in_part, 0) AS measured_in_part,

@@ -20,7 +20,7 @@ severity = "ok"
 */
 -- No send or request without an answer, no delivered entry without an accepted ack, however often
 -- it was delivered, and no stored entry without a delivery. A seek delivers entries anew, which
--- totals do not show. A part of the time is not judged: its numbers lack what was open when it
+-- totals do not show. A part of the time is not evaluated: its numbers lack what was open when it
 -- began, and what followed after it.
 WITH numbers AS (
   SELECT
@@ -33,7 +33,7 @@ WITH numbers AS (
     ack_latency.total.deliveries - redelivery.total.redelivered - ack_latency.total.acked
       AS open_entries,
     redelivery.total.by_cause['seek'] AS sought,
-    ack_latency.total.not_judged['unacked_at_end'] AS open_deliveries,
+    ack_latency.total.not_evaluated_by_reason['unacked_at_end'] AS open_deliveries,
     requests.total.outcomes['unanswered_at_end'] AS open_requests,
     publish_to_delivery.total.undelivered AS undelivered,
     greatest(

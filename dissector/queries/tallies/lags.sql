@@ -1,6 +1,6 @@
 -- lags: the lag of a group (Cursus) behind the end of a log, by committed or delivered offset
 -- keys: capture, topic, subscription, partition, which
--- sums: judged, unjudged
+-- sums: evaluated, not_evaluated
 -- greatest: lag_max, last_lag, last_us
 -- lag is null if the log's end was not seen before. Members of groups have no consumer id; empty
 -- deliveries, which name no entry, and deliveries outside a group are left out.
@@ -32,8 +32,8 @@ ranked_lags AS (
 )
 SELECT
   capture, topic, subscription, partition, which,
-  count(lag) AS judged,
-  count(*) - count(lag) AS unjudged,
+  count(lag) AS evaluated,
+  count(*) - count(lag) AS not_evaluated,
   max(lag) AS lag_max,
   max(CASE WHEN place = 1 THEN lag END) AS last_lag,
   max(CASE WHEN lag IS NOT NULL THEN at_us END) AS last_us

@@ -6,7 +6,7 @@ from dissector.report import numbers
 from dissector.report.formatting import count_text, duration_text
 from dissector.report.merged_tables import MergedTables, is_direction_missing, unread, with_unread
 from dissector.report.numbers import Row
-from dissector.report.section import Judged, Section, counted, not_judged
+from dissector.report.section import Judged, Section, counted, not_evaluated
 
 # Clients delay acks to group them; Java, C++ and Go do so for 100 ms by default.
 GROUPING_FLOOR_MS: Final = 100.0
@@ -55,7 +55,7 @@ def _group(deliveries: list[Row], commands: list[Row]) -> Row:
             count, ids, sum(row["ack_commands"] for row in commands) == answered
         ),
         "validation_errors": _validation_errors(commands),
-        "not_judged": numbers.known(
+        "not_evaluated_by_reason": numbers.known(
             {**outcomes, "acked_without_latency": acked - latency["count"]}
         ),
     }
@@ -71,7 +71,7 @@ def _validation_errors(commands: list[Row]) -> dict[str, int]:
 def _lag(rows: list[Row], which: str) -> Row:
     """Last and highest lag of some rows; None if no row has a lag of this kind."""
     newest: dict[tuple[Any, ...], tuple[Any, int]] = {}
-    judged = [row for row in rows if row["which"] == which and row["judged"]]
+    judged = [row for row in rows if row["which"] == which and row["evaluated"]]
     for row in judged:
         log = (*(row[name] for name in _KEYS), row["partition"])
         when = (row["last_us"] or 0, row["capture"])  # 0: its packet has no timestamp
@@ -87,12 +87,12 @@ def _lags(rows: list[Row]) -> Row:
     """The lag of groups behind the ends of their logs (Cursus).
 
     Every partition has its own log: the last lag of a subscription is the sum of its partitions'
-    last lags. A row is not judged if the log's end was not seen before it.
+    last lags. A row is not evaluated if the log's end was not seen before it.
     """
     return {
         **_lag(rows, "committed"),
         **_lag(rows, "delivered"),
-        "lag_not_judged": sum(row["unjudged"] for row in rows) if rows else None,
+        "lag_not_evaluated": sum(row["not_evaluated"] for row in rows) if rows else None,
     }
 
 
@@ -175,19 +175,19 @@ def about(report: Row) -> str:
     total = report["ack_latency"]["total"]
     floor = total["grouping_floor_ms"]
     gathered = {
-        None: "Whether clients kept acks back to send them together is not known.",
-        0.0: "Every ack wanted an answer, so none was kept back.",
+        None: "Whether clients delayed acks to group them is not known.",
+        0.0: "Every ack asked for an answer, so none was delayed.",
     }.get(
         floor,
-        f"Clients gathered acks and sent them together, by default for up to "
+        f"Clients grouped acks, by default for up to "
         f"{duration_text(floor or 0)}: that much of the time may be waiting in the client.",
     )
     return (
         "Time from the last byte of a MESSAGE to the first byte of the ACK that consumes it: the "
-        f"queue of the client, its application and the network. {gathered} It speaks of "
+        f"queue of the client, its application and the network. {gathered} It covers "
         f"{count_text(total['ack_latency_ms']['count'])} of "
         f"{counted(total['deliveries'], 'delivery', 'deliveries')}."
-        f"{not_judged(report, total['not_judged'])}"
+        f"{not_evaluated(report, total['not_evaluated_by_reason'])}"
     )
 
 

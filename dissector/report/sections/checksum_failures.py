@@ -8,7 +8,7 @@ from dissector.report.crc_errors import Difference, difference, of_checksum_fiel
 from dissector.report.formatting import count_text, many
 from dissector.report.merged_tables import MergedTables, is_without_permits
 from dissector.report.numbers import Row
-from dissector.report.section import Judged, Section, not_judged
+from dissector.report.section import Judged, Section, not_evaluated
 
 # Verdicts on a mismatch: the comment of the view `mismatches` says how they are derived.
 VERDICTS: Final = ("confirmed_by_peer", "capture_artefact", "unconfirmed")
@@ -126,9 +126,9 @@ def about(report: Row) -> str:
     absent = f" {count_text(total['absent'])} carry none." if total["absent"] else ""
     return (
         "Share of SEND and MESSAGE frames whose checksum (CRC32C) does not match their bytes. It "
-        f"speaks of {many(total['evaluated'], 'frame')} that were seen whole.{absent}"
-        f"{not_judged(report, total['not_evaluated_by_reason'])} A mismatch is damage on the wire "
-        "only if the receiver says so too."
+        f"covers {many(total['evaluated'], 'frame')} that were captured whole.{absent}"
+        f"{not_evaluated(report, total['not_evaluated_by_reason'])} A mismatch is damage on the "
+        "wire only if the receiver reports it, too."
     )
 
 

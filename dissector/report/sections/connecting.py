@@ -6,7 +6,7 @@ from dissector.limits import MAX_BURSTS, MAX_CLOSED_CONNECTIONS, MAX_OPENING_CHA
 from dissector.report import numbers
 from dissector.report.merged_tables import MergedTables, unread
 from dissector.report.numbers import Row
-from dissector.report.section import Judged, Section, counted, not_judged
+from dissector.report.section import Judged, Section, counted, not_evaluated
 
 
 def _chain(row: Row) -> Row:
@@ -117,7 +117,7 @@ def connecting(merged: MergedTables) -> dict[str, Any]:
         "chains": sum(row["chains"] for row in chains),
         "chain_ms": numbers.timed(chains, "chains", "chain_ns"),
         "chains_with_refusals": sum(row["refused"] for row in chains),
-        "not_judged": {
+        "not_evaluated_by_reason": {
             "opened_before_capture": count("unseen"),
             "request_unread": unread(merged, "setup"),
         },
@@ -135,11 +135,11 @@ def about(report: Row) -> str:
     """The section's sentences: meaning of its numbers, counts of cases, unknowns."""
     total = report["connecting"]["total"]
     return (
-        "How long a client took from its first question about a topic to the producer or consumer "
-        "that is open on it, with connecting and its own pauses, and how many connections clients "
-        f"opened at once. It speaks of {counted(total['chains'], 'chain', 'chains')} and "
+        "Time from a client's first lookup of a topic to the open producer or consumer, including "
+        "connecting and its own pauses, and the number of connections that clients opened at "
+        f"once. It covers {counted(total['chains'], 'chain', 'chains')} and "
         f"{counted(total['opened'], 'connection', 'connections')} whose opening was captured."
-        f"{not_judged(report, total['not_judged'])}"
+        f"{not_evaluated(report, total['not_evaluated_by_reason'])}"
     )
 
 

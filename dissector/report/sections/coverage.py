@@ -209,8 +209,8 @@ def about(report: Row) -> str:
     return (
         f"What was read: {many(total['packets'], 'packet')} with "
         f"{bytes_text(total['stream_bytes'])} of stream in "
-        f"{many(total['connections'], 'connection')}. decoded_share is what of these bytes stands "
-        f"in whole frames; the rest was not captured, was cut, or is no Pulsar.{lacks} What is "
+        f"{many(total['connections'], 'connection')}. decoded_share is the share of these bytes in "
+        f"whole frames; the rest was not captured, was cut, or is no Pulsar.{lacks} What is "
         "missing here is missing in every other section."
     )
 

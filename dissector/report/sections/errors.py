@@ -7,7 +7,7 @@ from dissector.report import numbers
 from dissector.report.formatting import many
 from dissector.report.merged_tables import MergedTables, is_direction_missing
 from dissector.report.numbers import Row
-from dissector.report.section import Judged, Section, counted, not_judged
+from dissector.report.section import Judged, Section, counted, not_evaluated
 
 # Requests of Cursus clients that brokers always refuse, without harm: a LEAVE_GROUP without its
 # generation, and a LIST that names a topic.
@@ -49,9 +49,11 @@ def _group(rows: list[Row], connections: str, texts: list[Row]) -> Row:
 
 def _by_code(rows: list[Row], texts: list[Row]) -> list[Row]:
     listed = []
-    for (code,), mine in numbers.grouped(rows, ("error_code",)).items():
+    for (code,), rows_of_code in numbers.grouped(rows, ("error_code",)).items():
         texts_of_code = [row for row in texts if row["error_code"] == code]
-        listed.append({"error_code": code, **_group(mine, "connections_of_code", texts_of_code)})
+        listed.append(
+            {"error_code": code, **_group(rows_of_code, "connections_of_code", texts_of_code)}
+        )
     listed.sort(key=lambda row: (-row["answers"], numbers.nulls_last(row["error_code"])))
     return listed
 
@@ -110,7 +112,7 @@ def about(report: Row) -> str:
         "Answers that refuse a request, of any command; repeats of one request within two minutes "
         f"are one incident. {counted(total['answers'], 'answer')} in "
         f"{counted(total['incidents'], 'incident')}, in {many(frames, 'frame')}."
-        f"{not_judged(report, {})} What a client refuses by itself never reaches the wire."
+        f"{not_evaluated(report, {})} What a client refuses by itself never reaches the wire."
     )
 
 

@@ -106,26 +106,26 @@ def findings(merged: MergedTables) -> dict[str, Any]:
 
 
 def judge_reports(
-    engine: OverFrames, made: Sequence[tuple[MergedTables, Row]], numbers: Iterable[str] = ()
+    engine: OverFrames, reports: Sequence[tuple[MergedTables, Row]], numbers: Iterable[str] = ()
 ) -> list[Judgement]:
     """Run the rules over totals on reports, and add their findings to each report's `findings`.
 
     Args:
-        made: reports with the same sections, and their merged tables.
+        reports: reports with the same sections, and their merged tables.
         numbers: of the rules to run, none: all.
     """
-    judged = [_judged(merged, report) for merged, report in made]
+    judged = [_judged(merged, report) for merged, report in reports]
     by_totals, failed = judge(engine, judged, numbers)
     outcomes = []
-    for (merged, report), more in zip(made, by_totals, strict=True):
+    for (merged, report), more in zip(reports, by_totals, strict=True):
         of_rows, problems = findings_in(merged)
         in_words = (_in_protocol_words(report, one) for one in more)
-        mine = Judgement(worst_first([*of_rows, *in_words]), [*problems, *failed])
-        section = section_of(mine.findings, mine.problems)
+        judgement = Judgement(worst_first([*of_rows, *in_words]), [*problems, *failed])
+        section = section_of(judgement.findings, judgement.problems)
         if "about" in report["findings"]:
             section = {"about": about({"findings": section}), **section}
         report["findings"] = section
-        outcomes.append(mine)
+        outcomes.append(judgement)
     return outcomes
 
 
@@ -163,9 +163,9 @@ def about(report: Row) -> str:
     total = report["findings"]["total"]
     failed = many(total["rules_failed"], "rule") if total["rules_failed"] else ""
     return (
-        f"What {many(total['rules'], 'rule')} found that people report as trouble, the worst "
-        "first. A finding is proven where the wire alone decides, else a pattern that fits, with "
-        "what else could look the same. Each capture is judged by what it holds itself."
+        f"Faults that {many(total['rules'], 'rule')} found, the worst first. A finding is proven "
+        "if the frames alone decide, else a pattern that fits, with what else could look the "
+        "same. Each capture is judged by itself."
         f"{f' Left out, since they failed: {failed}.' if failed else ''}"
     )
 

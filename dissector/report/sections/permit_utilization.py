@@ -6,7 +6,7 @@ from dissector.report import merged_tables, numbers
 from dissector.report.formatting import count_text, duration_text, many
 from dissector.report.merged_tables import MergedTables
 from dissector.report.numbers import Row
-from dissector.report.section import Judged, Section, not_judged
+from dissector.report.section import Judged, Section, not_evaluated
 
 STALL_US: Final = 1_000_000  # the least duration of a balance of 0, or of silence with permits left
 CONFIRM_US: Final = 250_000  # a delivery this soon after the grant proves that messages waited
@@ -124,7 +124,7 @@ def _group(consumers: list[Row]) -> Row:
 
 
 def _summed(consumers: list[Row]) -> Row:
-    """The numbers of several consumers, with the counts of those not judged."""
+    """The numbers of several consumers, with the counts of those not evaluated."""
     # A consumer that subscribed and has granted nothing yet has a known balance: 0.
     unknown = sum(
         not row["known_rows"] and bool(row["unknown_rows"] or row["available_last"] is None)
@@ -140,7 +140,7 @@ def _summed(consumers: list[Row]) -> Row:
             for name in _LAST[1:]
         },
         "baseline_known": unknown + partly + outside == 0 if consumers else None,
-        "not_judged": {
+        "not_evaluated_by_reason": {
             "baseline_unknown": unknown,
             "delivered_without_known_balance": outside,
             "baseline_known_partly": partly,
@@ -158,7 +158,7 @@ def _consumer(row: Row) -> Row:
         **{f"{name}_ts": _at(row[f"{name}_us"]) for name in _LAST},
         "oldest_unacked_frame_no": row["oldest_unacked_frame_no"],
         "baseline_known": row["unknown_rows"] == 0,
-        "not_judged": {"changes_of_unknown_balance": row["unknown_rows"]},
+        "not_evaluated_by_reason": {"changes_of_unknown_balance": row["unknown_rows"]},
     }
 
 
@@ -276,9 +276,9 @@ def about(report: Row) -> str:
         else "no consumer whose balance is known"
     )
     return (
-        "Share of the messages that consumers allowed (permits) which was delivered to them. It "
-        f"speaks of {shares}.{not_judged(report, total['not_judged'])} Silence with permits "
-        "left may be an empty backlog or a limit of the broker; a capture cannot tell."
+        "Share of the messages allowed by consumers (permits) that was delivered to them. It "
+        f"covers {shares}.{not_evaluated(report, total['not_evaluated_by_reason'])} Silence "
+        "with permits left may be an empty backlog or a limit of the broker; a capture cannot tell."
     )
 
 

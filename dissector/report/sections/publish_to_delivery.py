@@ -15,7 +15,7 @@ from dissector.report.numbers import (
     timed,
     unseen,
 )
-from dissector.report.section import Section, counted, not_judged
+from dissector.report.section import Section, counted, not_evaluated
 
 _KEYS: Final = ("topic", "subscription")
 _CHANGES: Final = ("stored", "delivered", "acknowledged")
@@ -31,7 +31,7 @@ def _group(rows: list[Row]) -> Row:
     return {
         "deliveries": deliveries,
         "transit_ms": latency,
-        "not_judged": known(
+        "not_evaluated_by_reason": known(
             {
                 "redelivered": redelivered,
                 "delay_wanted": delayed,
@@ -125,10 +125,10 @@ def about(report: Row) -> str:
     total = report["publish_to_delivery"]["total"]
     return (
         "Time from the last byte of a SEND to the last byte of the MESSAGE that carries its entry "
-        "to a consumer's queue, across connections of the same capture. It speaks of "
+        "to a consumer's queue, across connections of the same capture. It covers "
         f"{many(total['transit_ms']['count'], 'first delivery', 'first deliveries')} of "
         f"{counted(total['deliveries'], 'delivery', 'deliveries')}."
-        f"{not_judged(report, total['not_judged'])}"
+        f"{not_evaluated(report, total['not_evaluated_by_reason'])}"
     )
 
 

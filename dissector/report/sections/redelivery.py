@@ -10,7 +10,7 @@ from dissector.queries.selection import Selection
 from dissector.report import numbers
 from dissector.report.merged_tables import MergedTables, is_direction_missing, unread, with_unread
 from dissector.report.numbers import Row
-from dissector.report.section import Judged, Section, counted, not_judged
+from dissector.report.section import Judged, Section, counted, not_evaluated
 
 # Causes requested by the application; the other causes lie in the infrastructure.
 ASKED_FOR: Final = ("explicit", "txn_abort")
@@ -90,14 +90,14 @@ def _publishes(aside: list[Row], kind: str) -> int:
 
 def _causes(redelivered: list[Row]) -> Row:
     causes = numbers.counts_by(redelivered, "redelivery_cause", "deliveries")
-    asked = sum(count for cause, count in causes.items() if cause in ASKED_FOR)
+    by_request = sum(count for cause, count in causes.items() if cause in ASKED_FOR)
     return {
         "by_cause": numbers.known(causes),
         "messages_by_cause": numbers.known(
             numbers.counts_by(redelivered, "redelivery_cause", "messages")
         ),
-        "asked_for": asked,
-        "infrastructure": sum(causes.values()) - asked,
+        "asked_for": by_request,
+        "infrastructure": sum(causes.values()) - by_request,
     }
 
 
@@ -105,7 +105,7 @@ def _group(deliveries: list[Row], requests: list[Row], delays: list[Row], aside:
     """The numbers of one group of deliveries."""
     redelivered = [row for row in deliveries if row["is_redelivered"]]
     judged = [row for row in deliveries if has_identity(row["topic"])]
-    unjudged = sum(row["deliveries"] for row in deliveries) - sum(
+    without_identity = sum(row["deliveries"] for row in deliveries) - sum(
         row["deliveries"] for row in judged
     )
     return {
@@ -133,9 +133,9 @@ def _group(deliveries: list[Row], requests: list[Row], delays: list[Row], aside:
         "retry_publishes": _publishes(aside, "retry_publishes"),
         "other_reconsume_publishes": _publishes(aside, "other_reconsume_publishes"),
         "delivery_outcomes": numbers.known(numbers.counts_by(deliveries, "outcome", "deliveries")),
-        "not_judged": numbers.known(
+        "not_evaluated_by_reason": numbers.known(
             {
-                "no_identity": unjudged,
+                "no_identity": without_identity,
                 "message_count_unknown": sum(row["counts_unknown"] for row in deliveries),
                 "subscribed_before_capture": sum(
                     row["deliveries"]
@@ -220,11 +220,11 @@ def about(report: Row) -> str:
     total = report["redelivery"]["total"]
     return (
         "Share of deliveries to clients' queues that were not the first of their entry, by the "
-        "broker's count or by an id seen before. It speaks of "
+        "broker's count or by an id seen before. It covers "
         f"{counted(total['deliveries'], 'delivery', 'deliveries')} with "
-        f"{counted(total['messages'], 'message')}, and is the least it can be: what was "
-        "delivered before the capture began is known only where the broker counts it."
-        f"{not_judged(report, total['not_judged'])}"
+        f"{counted(total['messages'], 'message')}, and is a lower bound: deliveries "
+        "before the capture are known only if the broker counts them."
+        f"{not_evaluated(report, total['not_evaluated_by_reason'])}"
     )
 
 

@@ -4,8 +4,16 @@ from typing import Any, Final
 
 from dissector.report.formatting import many
 from dissector.report.merged_tables import MergedTables, unread, with_unread
-from dissector.report.numbers import NOT_JUDGED, Row, counts_by, grouped, known, nulls_last, timed
-from dissector.report.section import Section, counted, not_judged
+from dissector.report.numbers import (
+    NOT_EVALUATED,
+    Row,
+    counts_by,
+    grouped,
+    known,
+    nulls_last,
+    timed,
+)
+from dissector.report.section import Section, counted, not_evaluated
 
 CLIENT: Final = "client"
 BROKER: Final = "broker"
@@ -14,17 +22,17 @@ BROKER: Final = "broker"
 def _group(rows: list[Row]) -> Row:
     """The numbers of some requests."""
     outcomes = counts_by(rows, "outcome", "requests")
-    asked = [row for row in rows if row["outcome"] != "orphan_response"]
+    request_rows = [row for row in rows if row["outcome"] != "orphan_response"]
     answered = outcomes.get("ok", 0) + outcomes.get("error", 0)
-    latency = timed(asked, "latencies", "latency_ns")
-    not_judged: dict[str | None, int] = {name: outcomes.get(name, 0) for name in NOT_JUDGED}
-    not_judged["answered_without_latency"] = answered - latency["count"]
+    latency = timed(request_rows, "latencies", "latency_ns")
+    left_out: dict[str | None, int] = {name: outcomes.get(name, 0) for name in NOT_EVALUATED}
+    left_out["answered_without_latency"] = answered - latency["count"]
     return {
-        "requests": sum(row["requests"] for row in asked),
+        "requests": sum(row["requests"] for row in request_rows),
         "outcomes": known(outcomes),
-        "tainted": sum(row["tainted"] for row in asked),
+        "tainted": sum(row["tainted"] for row in request_rows),
         "latency_ms": latency,
-        "not_judged": known(not_judged),
+        "not_evaluated_by_reason": known(left_out),
     }
 
 
@@ -70,10 +78,10 @@ def about(report: Row) -> str:
     total = report["requests"]["total"]
     return (
         "Time from the last byte of a request to the last byte of its answer, for every command "
-        "but SEND; a PING by who sent it, since the other side answers. It speaks of "
+        "except SEND; a PING by its sender, since the other side answers. It covers "
         f"{many(total['latency_ms']['count'], 'answer')} to "
         f"{counted(total['requests'], 'request', 'requests')}."
-        f"{not_judged(report, total['not_judged'])}"
+        f"{not_evaluated(report, total['not_evaluated_by_reason'])}"
     )
 
 

@@ -11,7 +11,7 @@ from dissector.report import numbers
 from dissector.report.formatting import many, time_text
 from dissector.report.merged_tables import MergedTables, is_direction_missing
 from dissector.report.numbers import Row
-from dissector.report.section import Judged, Section, counted, not_judged
+from dissector.report.section import Judged, Section, counted, not_evaluated
 
 GROUPINGS: Final = {
     "total": (),
@@ -113,8 +113,10 @@ def _group(lists: _Lists, key: Group) -> Row:
     outcomes = numbers.counts_by(sends, "outcome", "sends")
     requests = [row for row in sends if row["outcome"] != "orphan_response"]
     total = {name: sum(row[name] for row in requests) for name in catalogue()["sends"].sums}
-    not_judged: dict[str | None, int] = {name: outcomes.get(name, 0) for name in numbers.NOT_JUDGED}
-    not_judged["ok_without_latency"] = outcomes.get("ok", 0) - total["latencies"]
+    left_out: dict[str | None, int] = {
+        name: outcomes.get(name, 0) for name in numbers.NOT_EVALUATED
+    }
+    left_out["ok_without_latency"] = outcomes.get("ok", 0) - total["latencies"]
     is_unread = 0 < total["sends"] == total["counts_unknown"]
     return {
         "sends": total["sends"],
@@ -150,7 +152,7 @@ def _group(lists: _Lists, key: Group) -> Row:
         ),
         **_application(lists, key),
         "sends_of_unknown_count": total["counts_unknown"],
-        "not_judged": numbers.known(not_judged),
+        "not_evaluated_by_reason": numbers.known(left_out),
         **{
             f"per_{window}": _per(window, minutes) if lists.has_minutes else None
             for window in _WINDOWS
@@ -270,17 +272,17 @@ def about(report: Row) -> str:
         else "whether nearer to client or broker is not certain"
     )
     path = (
-        f" The whole path took {time_text(trip, 'p50')} there and back (median of "
+        f" The round trip of the whole path took {time_text(trip, 'p50')} (median of "
         f"{many(trip['count'], 'handshake')})."
         if trip["count"]
         else ""
     )
     return (
-        "Time from the last byte of a SEND to the last byte of its receipt, where the capture was "
-        f"taken ({where}): the broker's work and the part of the network behind that place.{path}"
-        f" It speaks of {many(total['latency_ms']['count'], 'receipt')} for "
+        "Time from the last byte of a SEND to the last byte of its receipt, at the place of the "
+        f"capture ({where}): the broker's work and the network beyond that place.{path}"
+        f" It covers {many(total['latency_ms']['count'], 'receipt')} for "
         f"{counted(total['sends'], 'send')}; refused sends and receipts without an id are no "
-        f"latencies.{not_judged(report, total['not_judged'])}"
+        f"latencies.{not_evaluated(report, total['not_evaluated_by_reason'])}"
     )
 
 

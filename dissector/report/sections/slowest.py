@@ -49,8 +49,8 @@ def about(report: Row) -> str:
     others = len(report["slowest"]["other"])
     return (
         f"The slowest exchanges that could be timed, {many(sends, 'send')} and "
-        f"{many(others, 'other request')}, with the frames and packets to look at. Refused sends "
-        "are not among them, nor what was never answered: it has no time."
+        f"{many(others, 'other request')}, with their frames and packets. Refused sends and "
+        "unanswered requests are left out: they have no latency."
     )
 
 

@@ -82,7 +82,7 @@ def test_kernels_that_are_not_compiled_are_slow_not_missing(
     monkeypatch.delenv("NUMBA_DISABLE_JIT", raising=False)
     check = doctor.kernel_check()
     assert check.state == "slow" and check.text.startswith("not all ")
-    assert check.mend == "dissector doctor --warm"
+    assert check.remedy == "dissector doctor --warm"
 
 
 # Runs the commands that it is given one after the other; says which kernels each compiled.
@@ -167,7 +167,7 @@ def test_doctor_says_whether_packets_can_be_captured(monkeypatch: pytest.MonkeyP
     assert doctor.capture_check().state == "ok"
     monkeypatch.setattr(privileges, "held", lambda: 0)
     check = doctor.capture_check()
-    assert check.state == "slow" and "CAP_NET_RAW" in check.mend
+    assert check.state == "slow" and "CAP_NET_RAW" in check.remedy
 
 
 def test_doctor_names_interfaces_that_join_segments(monkeypatch: pytest.MonkeyPatch) -> None:

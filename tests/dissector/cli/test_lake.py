@@ -149,13 +149,13 @@ def test_compact_says_what_it_did(
     assert result.code == EXIT_OK and result.lines == []
     for each in ids:
         assert f"{each} written anew as schema version {SCHEMA_VERSION}" in result.err
-    assert "nothing put together" in result.err
+    assert "nothing compacted" in result.err
     again = command("lake", "compact", alone, "--below", "1")
-    assert again.code == EXIT_OK and "nothing put together" in again.err, "jobs ask every night"
+    assert again.code == EXIT_OK and "nothing compacted" in again.err, "jobs ask every night"
     named = command("lake", "compact", alone, ids[0])
     assert named.code == EXIT_USAGE and "nothing to compact" in named.err
     result = command("lake", "compact", lake)
-    assert result.code == EXIT_OK and "2 captures put together" in result.err
+    assert result.code == EXIT_OK and "2 captures compacted" in result.err
     assert "written anew" not in result.err
     (group,) = result.lines
     removed = command("lake", "rm", lake, ids[0])

@@ -28,7 +28,7 @@ def test_an_empty_report_says_what_there_is_not() -> None:
     assert titles == [STEPS], "no empty table"
     lines = lines_of(frames=[FRAME])
     said = ("No send was seen", "No consumer was seen", "No delivery was seen",
-            "No checksum could be evaluated", "Refusals cannot be judged")  # fmt: skip
+            "No checksum could be evaluated", "Refusals cannot be evaluated")  # fmt: skip
     for sentence in said:
         assert any(sentence in line for line in lines), sentence
 

@@ -24,8 +24,10 @@ def capture_without(*without_timestamp: int) -> bytes:
     """The conversation, these packets (from 1) being without a time."""
     out = section() + interface(resolution=9)
     for number, each in enumerate(records(), start=1):
-        is_untimed = number in without_timestamp
-        out += simple_packet(each.data) if is_untimed else enhanced_packet(each.ts_ns, each.data)
+        lacks_timestamp = number in without_timestamp
+        out += (
+            simple_packet(each.data) if lacks_timestamp else enhanced_packet(each.ts_ns, each.data)
+        )
     return out
 
 
@@ -86,6 +88,10 @@ def test_examples_with_and_without_a_time_stand_in_one_list(case: str) -> None:
     out = section() + interface(resolution=9)
     for number, each in enumerate(tap.records):
         micros = each.seconds * 1_000_000 + each.fraction
-        is_untimed = number % share == 1
-        out += simple_packet(each.data) if is_untimed else enhanced_packet(1000 * micros, each.data)
+        lacks_timestamp = number % share == 1
+        out += (
+            simple_packet(each.data)
+            if lacks_timestamp
+            else enhanced_packet(1000 * micros, each.data)
+        )
     summarise(out)

@@ -120,14 +120,14 @@ def pieces_of(raw: bytes) -> list[tuple[int, bytes]]:
     found = streams.TreatedStreams(lambda stream: None, rows, in_memory=True)
     pieces = []
     for block in blocks_of_bytes(data):
-        places = found.places(block.segments, block.segment_count)
+        positions = found.positions(block.segments, block.segment_count)
         for row in range(block.segment_count):
             start, size = (
                 int(column[row])
                 for column in (block.segments.offset, block.segments.captured_bytes)
             )
             if size and int(block.segments.destination_port[row]) == wire.BROKER_PORT:
-                pieces.append((int(places.offset[row]), data[start : start + size].tobytes()))
+                pieces.append((int(positions.offset[row]), data[start : start + size].tobytes()))
     return pieces
 
 

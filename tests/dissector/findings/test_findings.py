@@ -78,7 +78,7 @@ def test_a_rule_says_in_which_real_captures_it_was_seen(fired):
         others = {name for code, name in fired if code == rule.code} & real_captures()
         assert named or not others, rule.number
         said = "\n".join(explained(rule.code, ALL))
-        assert ("Seen in real captures: " if named else "Seen in made captures alone") in said
+        assert ("Seen in real captures: " if named else "Seen in synthetic captures only") in said
 
 
 def test_all_rules_of_the_program_can_be_used():

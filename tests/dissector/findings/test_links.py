@@ -149,33 +149,33 @@ FIRES = [
     Fires("order_given_up", "D31", "after_nack", {"entries": 1, "entry_id": "0"}),
     Fires(
         "kept_out", "D21", "own_half_open",
-        {"refusals": 6, "refused_s": 25.0, "holder_port": "40000", "holder_silent_s": 74.799},
+        {"refusals": 6, "refused_s": 25.0, "owner_port": "40000", "owner_silent_s": 74.799},
     ),
-    Fires("kept_out", "D21", "own_second_connection", {"holder_port": "40001", "refusals": 6}),
+    Fires("kept_out", "D21", "own_second_connection", {"owner_port": "40001", "refusals": 6}),
     Fires("kept_out", "D21", "own_connection", {"client_ip": "10.0.0.10", "refusals": 6}),
-    Fires("kept_out", "D21", "other_host", {"client_ip": "10.0.0.9", "holder_ip": "10.0.0.1"}),
+    Fires("kept_out", "D21", "other_host", {"client_ip": "10.0.0.9", "owner_ip": "10.0.0.1"}),
     Fires("kept_out", "D21", "limit", {"error_text": "Topic reached max producers limit"}),
-    Fires("kept_out", "D21", "other_half_open", {"client_ip": "10.0.0.11", "holder_port": "40000"}),
+    Fires("kept_out", "D21", "other_half_open", {"client_ip": "10.0.0.11", "owner_port": "40000"}),
     Fires(
         "kept_out", "D21", "exclusive",
-        {"error_code": "ProducerFenced", "holder": "another connection of the same address"},
+        {"error_code": "ProducerFenced", "owner": "another connection of the same address"},
     ),
     Fires("kept_out", "D21", "subscription_type", {"error_code": "ConsumerBusy"}),
-    Fires("kept_out", "D21", "range", {"holder_port": "40001", "text_address": "10.0.0.1:40001"}),
+    Fires("kept_out", "D21", "range", {"owner_port": "40001", "text_address": "10.0.0.1:40001"}),
     Fires(
         "kept_out", "D21", "range_half_open",
-        {"holder_port": "40000", "text_address": "10.0.0.1:40000"},
+        {"owner_port": "40000", "text_address": "10.0.0.1:40000"},
     ),
     Fires(
         "kept_out", "D21", "reopened",
-        {"topic": "persistent://public/default/t10", "holder_port": "40001"},
+        {"topic": "persistent://public/default/t10", "owner_port": "40001"},
     ),
     Fires("refused_once", "D21", "limit_once", {"refusals": 6}),
     Fires("refused_once", "D21", "exclusive_once", {"refusals": 6}),
     Fires("refused_once", "D21", "subscription_type_once", {"refusals": 6}),
-    Fires("refused_once", "D21", "range_once", {"holder_port": "40001"}),
-    Fires("refused_once", "D21", "not_in_capture_once", {"holder_ip": None}),
-    Fires("kept_out", "D21", "not_in_capture", {"refusals": 6, "holder_ip": None}),
+    Fires("refused_once", "D21", "range_once", {"owner_port": "40001"}),
+    Fires("refused_once", "D21", "not_in_capture_once", {"owner_ip": None}),
+    Fires("kept_out", "D21", "not_in_capture", {"refusals": 6, "owner_ip": None}),
     Fires("refused_once", "D21", "", {"refusals": 6, "refused_s": 2.0}),
     Fires(
         "looping_producer", "D19", "",
@@ -259,7 +259,7 @@ def test_a_made_fault_is_found_and_measured(each, findings_by_rule):
 def test_a_name_that_was_refused_for_a_moment_keeps_nobody_out(findings_by_rule):
     findings = findings_by_rule["refused_once", "D21"]
     assert {one.severity for one in findings} == {"info"}
-    held = [one.measured["holder"] for one in findings if one.measured["error_text"] == "taken"]
+    held = [one.measured["owner"] for one in findings if one.measured["error_text"] == "taken"]
     assert len(held) == len({*held}) == 6
 
 

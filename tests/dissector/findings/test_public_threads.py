@@ -149,9 +149,7 @@ def test_pulsar_759_who_holds_the_messages(answer: Answers):
     assert answered.one.measured["unacked"] == 30 and answered.one.measured["consumers"] == 3
     assert answered.one.measured["available"] == 1000 - 30 // 3
     assert answered.one.measured["silence_measured_s"] == near(2 * 2)
-    assert answered.one.measured["holder_name"] == "reader-0" and answered.is_shown(
-        "oldest unacked"
-    )
+    assert answered.one.measured["owner_name"] == "reader-0" and answered.is_shown("oldest unacked")
     assert any("out of permits" in each for each in answered.one.ruled_out)
     assert "outside of this capture" in answered.said("What else looks the same")
 
@@ -164,7 +162,7 @@ def test_pulsar_10167_what_a_new_consumer_waits_for(answer: Answers):
     answered = answer("pulsar_10167", "D07", "still")
     assert answered.one.severity == "warning" and answered.one.verdict == "pattern"
     assert answered.one.subject["consumer_name"] == "second"
-    assert answered.one.measured["holder_name"] == "first"
+    assert answered.one.measured["owner_name"] == "first"
     assert answered.one.measured["held"] == answered.one.measured["keys_seen"] == 50
     assert answered.one.measured["waited_s"] == near(4 * 3, 0.2)
     assert answered.is_shown("oldest held") and "2.7.1" in answered.one.text
@@ -247,10 +245,10 @@ def test_pulsar_13342_who_holds_the_name(answer: Answers):
     assert answered.one.measured["refusals"] == 8
     # Each pause is twice the one before, from 0.1 s on.
     assert answered.one.measured["refused_s"] == near(sum(0.1 * 2**turn for turn in range(7)))
-    assert answered.one.measured["holder_port"] == "40000"
+    assert answered.one.measured["owner_port"] == "40000"
     # Up to the last refusal.
     refused_s = answered.one.measured["refused_s"]
-    assert answered.one.measured["holder_silent_s"] == near(90.1 - 30 + refused_s)
+    assert answered.one.measured["owner_silent_s"] == near(90.1 - 30 + refused_s)
     assert "Another process" in answered.said("What else looks the same")
 
 

@@ -332,7 +332,7 @@ def test_a_limit_is_measured_by_the_acknowledgement_of_its_half(
     # The tenth ACK, each of them 0.2 s behind the one before.
     assert one.measured["silence_measured_s"] == pytest.approx(first_s + 9 * 0.2, abs=0.05)
     assert one.measured["resume_measured_s"] == pytest.approx(0, abs=0.01)
-    assert one.measured["holder_name"] == "reader-0"
+    assert one.measured["owner_name"] == "reader-0"
     assert "ack of half" in {each.role for each in one.evidence}
 
 
@@ -370,7 +370,7 @@ def test_a_stop_that_no_acknowledgement_ends_is_named(judge):
 def joining(keys: int, holds_s: float, gets_at_once: bool = False, releases: bool = True) -> Scene:
     """One consumer holds a message of each key; another joins, and more is sent."""
     scene = Scene(server_version="3.0.5")
-    producer, first = scene.producer(), scene.consumer(kind="Key_Shared", name="holder")
+    producer, first = scene.producer(), scene.consumer(kind="Key_Shared", name="owner")
     held = [first.message(producer.send(key=f"key-{number}")) for number in range(keys)]
     second = scene.consumer(kind="Key_Shared", name="newcomer")
     entry = producer.send(key="key-1")
@@ -392,7 +392,7 @@ def test_a_consumer_that_joins_waits_for_what_is_held(judge, keys, severity):
     assert one.severity == severity and one.subject["consumer_name"] == "newcomer"
     assert one.measured["held"] == one.measured["keys_seen"] == keys
     assert one.measured["waited_s"] == pytest.approx(3, abs=0.05)
-    assert one.measured["holder_name"] == "holder" and "3.0.5" in one.text
+    assert one.measured["owner_name"] == "owner" and "3.0.5" in one.text
 
 
 def test_a_consumer_that_joins_and_still_waits(judge):

@@ -98,9 +98,9 @@ def test_rules_that_call_nothing_wrong_are_not_asked_for_a_list_of_what_is():
 
 
 def test_rules_of_sections_that_a_report_lacks_are_not_asked():
-    asked = {*totals_rules().asked(("coverage",), ())}
-    assert asked == {f"finding_v0{number}" for number in range(1, 7)}
-    assert {*totals_rules().asked(("coverage", "closing"), ("V07",))} == {"finding_v07"}
+    selected = {*totals_rules().selected(("coverage",), ())}
+    assert selected == {f"finding_v0{number}" for number in range(1, 7)}
+    assert {*totals_rules().selected(("coverage", "closing"), ("V07",))} == {"finding_v07"}
 
 
 def test_what_is_wrong_says_what_to_do():

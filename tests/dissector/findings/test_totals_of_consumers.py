@@ -14,7 +14,8 @@ from tests.dissector.findings.judged import decoded, of
 def delivered(outcomes: dict[str, int], **total: Any) -> Headline:
     report = decoded()
     report["ack_latency"]["total"] |= {
-        "deliveries": 9, "acked": 9 - sum(outcomes.values()), "not_judged": outcomes, **total
+        "deliveries": 9, "acked": 9 - sum(outcomes.values()),
+        "not_evaluated_by_reason": outcomes, **total
     }  # fmt: skip
     (headline,) = of(report, "ack_latency")
     return headline
@@ -90,7 +91,7 @@ def test_answers_to_a_poll_that_were_empty_are_not_called_unknown() -> None:
     report["checksum_failures"]["total"]["not_applicable"] = "frames of Cursus carry no checksum"
     report["coverage"]["total"]["connections_by_protocol"] = {"cursus": 1}
     report["ack_latency"]["total"] |= {
-        "deliveries": 16, "acked": 2, "not_judged": {"unknown": 14}
+        "deliveries": 16, "acked": 2, "not_evaluated_by_reason": {"unknown": 14}
     }  # fmt: skip
     (headline,) = of(report, "ack_latency")
     assert in_protocol_words(report, headline.text) == (
@@ -101,7 +102,7 @@ def test_answers_to_a_poll_that_were_empty_are_not_called_unknown() -> None:
 def test_what_a_seek_left_open_is_not_the_fault_of_the_application() -> None:
     report = decoded()
     report["ack_latency"]["total"] |= {
-        "deliveries": 9, "acked": 7, "not_judged": {"consumer_closed": 2},
+        "deliveries": 9, "acked": 7, "not_evaluated_by_reason": {"consumer_closed": 2},
         "passed_over_by_outcome": {"consumer_closed": 1},
     }  # fmt: skip
     assert of(report, "ack_latency")[0].next_step
@@ -116,12 +117,12 @@ def test_a_balance_that_was_known_for_a_moment_is_no_evidence() -> None:
     report = decoded()
     total = report["permit_utilization"]["total"]
     total |= {"consumers": 1, "observed_ms": 104.0}
-    total["not_judged"] = dict.fromkeys(
+    total["not_evaluated_by_reason"] = dict.fromkeys(
         ("baseline_unknown", "delivered_without_known_balance", "baseline_known_partly"), 0
     )
     total["stalls"] |= {"count": 0, "confirmed": {"count": 0}, "open_at_end": {"count": 0}}
     assert of(report, "permit_utilization")[0].word == "ok"
-    total["not_judged"] |= {"baseline_known_partly": 1}
+    total["not_evaluated_by_reason"] |= {"baseline_known_partly": 1}
     (headline,) = of(report, "permit_utilization")
     assert headline.word == "note" and "while its balance was known: 104 ms" in headline.text
 
@@ -198,7 +199,7 @@ def test_that_nothing_is_outstanding_is_said_with_since_when() -> None:
     [
         {"send_latency": {"outcomes": {"unanswered_at_end": 1}}},
         {"send_latency": {"outcomes": {"conn_closed": 1}}},
-        {"ack_latency": {"not_judged": {"unacked_at_end": 1}}},
+        {"ack_latency": {"not_evaluated_by_reason": {"unacked_at_end": 1}}},
         {"ack_latency": {"deliveries": 40, "acked": 4, "refused": 36}},
         {"ack_latency": {"deliveries": 3, "acked": 0}, "redelivery": {"redelivered": 2}},
         {"redelivery": {"by_cause": {"seek": 1}}},

@@ -129,8 +129,8 @@ def test_a_missing_direction_is_one_alarm_and_told_where_it_matters() -> None:
     assert headline.word == "look"
     assert headline.text == "2 connections were captured in one direction only, of 3 in all."
     for said in (
-        "Refusals cannot be judged: what brokers send is not in the capture.",
-        "Sends cannot be judged: what clients send is not in the capture.",
+        "Refusals cannot be evaluated: what brokers send is not in the capture.",
+        "Sends cannot be evaluated: what clients send is not in the capture.",
     ):
         assert said in what_follows.text and not what_follows.word
     assert not of(report, "errors") and not of(report, "send_latency")

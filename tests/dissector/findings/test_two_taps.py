@@ -7,15 +7,15 @@ import pytest
 from dissector.cli.main import run
 from tests.dissector.findings.tape import TOPIC, Link, Tape
 
-HOLDER, REFUSED = "10.0.0.1", "10.0.0.9"
+OWNER, REFUSED = "10.0.0.1", "10.0.0.9"
 
 
 def _hold(tape: Tape) -> None:
     """A producer that stays open and alive."""
-    holder = tape.pulsar(0.0, 40000, client=HOLDER)
-    holder.produce(0.1, 1, name="own")
+    owner = tape.pulsar(0.0, 40000, client=OWNER)
+    owner.produce(0.1, 1, name="own")
     for at in (20.0, 40.0, 60.0):
-        holder.ping(at)
+        owner.ping(at)
 
 
 def _ask(tape: Tape) -> Link:
@@ -31,9 +31,9 @@ def _ask(tape: Tape) -> Link:
     return refused
 
 
-@pytest.mark.parametrize("at_host", [_hold, _ask], ids=["holder", "refused"])
+@pytest.mark.parametrize("at_host", [_hold, _ask], ids=["owner", "refused"])
 @pytest.mark.parametrize("names", [("a", "z"), ("z", "a")], ids="".join)
-def test_the_holder_of_a_name_is_found_at_either_tap(tmp_path, capsys, at_host, names):
+def test_the_owner_of_a_name_is_found_at_either_tap(tmp_path, capsys, at_host, names):
     whole, part = Tape(), Tape()
     for tape, makers in ((whole, (_hold, _ask)), (part, (at_host,))):
         for make in makers:
@@ -46,5 +46,5 @@ def test_the_holder_of_a_name_is_found_at_either_tap(tmp_path, capsys, at_host, 
     assert [row["id"] for row in found] == ["D21", "V07"], "the same traffic twice is told, too"
     one = found[0]
     assert one["title"] == "A client is kept out by another host"
-    assert one["measured"]["holder_ip"] == HOLDER
+    assert one["measured"]["owner_ip"] == OWNER
     assert one["capture"].startswith(f"c-{names[0]}-") and one["incidents"] == 1

@@ -30,7 +30,7 @@ def _conflict(port: int) -> str:
 
 
 def _held(seconds: float) -> bytes:
-    """The name `own` of six topics, refused for so long; holders of each kind. Five more topics
+    """The name `own` of six topics, refused for so long; owners of each kind. Five more topics
     are refused for other reasons than a name."""
     tape = Tape()
     silent = tape.pulsar(0.0, 40000)

@@ -135,7 +135,7 @@ def test_crowded_days_are_put_together_as_on_a_disk(
             capsys.readouterr()
             output = str(tmp_path / f"report-{len(said)}")
             run([by, *([*CAPTURES] if by == "land" else ["-o", output]), "--lake", lake])
-        said.append([x for x in capsys.readouterr()[1].splitlines() if "put together" in x])
+        said.append([x for x in capsys.readouterr()[1].splitlines() if "compacted" in x])
         assert run(["lake", "list", lake, "--json"]) == 0
         (listed,) = [json.loads(line) for line in capsys.readouterr()[0].splitlines()]
         assert len(listed["captures"]) == 2

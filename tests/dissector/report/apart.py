@@ -25,7 +25,7 @@ PLACES = {
     "verdicts", "findings",  # of each capture by itself
     # How far a log reaches is known to each capture by itself.
     "lag_committed_last", "lag_committed_max", "lag_delivered_last", "lag_delivered_max",
-    "lag_not_judged",
+    "lag_not_evaluated",
 }  # fmt: skip
 
 

@@ -80,7 +80,7 @@ def test_what_was_not_read_is_told_from_what_was_not_captured() -> None:
         report = report_of()
         report["coverage"]["total"]["frames"] = 9
         for section in ("redelivery", "publish_to_delivery", "ack_latency"):
-            report[section]["total"] |= {"deliveries": None, "not_judged": reasons}
+            report[section]["total"] |= {"deliveries": None, "not_evaluated_by_reason": reasons}
         text = page(report)
         (headline,) = (one for one in headlines(report) if one.text.startswith("No send was seen"))
         for section in ("redelivery", "publish_to_delivery", "ack_latency"):
@@ -109,7 +109,7 @@ def test_what_joining_captures_lost_is_listed() -> None:
     assert "2 frames begin in one capture and end in the next: 1 counted" in part
     assert part.count(">lost</td>") == 1 and part.count(">counted</td>") == 1
     (headline,) = (each for each in headlines(report) if each.section == "closing")
-    assert "1 frame at the border" in headline.text and "1 capture shows" in headline.text
+    assert "1 frame at the boundary" in headline.text and "1 capture shows" in headline.text
 
 
 @pytest.mark.usefixtures("no_plots")

@@ -115,7 +115,7 @@ def sums(report: Report) -> dict[str, float]:
         "deliveries passed over": report["ack_latency"]["total"]["passed_over"] or 0,
         "confirmed mismatches": report["checksum_failures"]["total"]["confirmed_by_peer"] or 0,
         "opened": connecting["opened"],
-        "in vain": connecting["not_established"],
+        "not established": connecting["not_established"],
         "chains": connecting["chains"],
         **{f"closed {name}": count for name, count in closed.items()},
         **{f"closed as {name}": connecting["closed_by_cause"].get(name, 0) for name in CAUSES},
@@ -217,7 +217,7 @@ def test_a_consumer_that_has_granted_nothing_yet_was_opened(tmp_path: Path) -> N
     until = "2026-11-21T09:47:47.162949"
     part = reported(lake, tmp_path / "report", until=until, sections=SECTIONS, rules=RULES)
     total = part["permit_utilization"]["total"]
-    assert (total["consumers"], total["not_judged"]["baseline_unknown"]) == (3, 0)
+    assert (total["consumers"], total["not_evaluated_by_reason"]["baseline_unknown"]) == (3, 0)
 
 
 def test_what_another_client_got_came(tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from dissector.queries.catalogue import catalogue
+from dissector.report.descriptions import meaning_of, notice_sentence
 from dissector.report.merged_tables import empty_tables
 from dissector.report.result import SECTIONS, build
-from dissector.report.section import REASONS, Section, not_judged
+from dissector.report.section import REASONS, Section, not_evaluated
 from dissector.schemas.enums import DELIVERY_OUTCOMES, OUTCOMES
 from tests.dissector.report import made
 from tests.dissector.report.sections.test_sections import numbers_of, reports
@@ -20,11 +21,11 @@ REASONED = ("ok", "error", "dup_or_dropped", "dropped_after_close", "changes_of_
 
 
 def reasons(value: Any) -> set[str]:
-    """All names that stand in some `not_judged`."""
+    """All names that stand in some `not_evaluated_by_reason`."""
     found: set[str] = set()
     if isinstance(value, dict):
         for key, inner in value.items():
-            if key in ("not_judged", "not_evaluated_by_reason"):
+            if key == "not_evaluated_by_reason":
                 found |= set(inner)
             else:
                 found |= reasons(inner)
@@ -108,9 +109,9 @@ def test_what_was_not_captured_is_not_nothing() -> None:
 
 def test_reasons_are_listed_by_how_many_they_concern() -> None:
     whole = {"coverage": {"total": {"gaps": 0, "gap_bytes": 0, "frames": 1}}}
-    text = not_judged(whole, {"lost_in_gap": 1, "evicted": 3, "orphan_response": 0})
+    text = not_evaluated(whole, {"lost_in_gap": 1, "evicted": 3, "orphan_response": 0})
     assert text.index(f"3 ({OUTCOMES['evicted']})") < text.index(f"1 ({OUTCOMES['lost_in_gap']})")
-    assert not_judged(whole, {}) == " Nothing was left unjudged."
+    assert not_evaluated(whole, {}) == " Everything was evaluated."
     assert "about" not in build(empty_tables(), ["coverage"])["coverage"], (
         "it speaks of others, too"
     )
@@ -119,7 +120,7 @@ def test_reasons_are_listed_by_how_many_they_concern() -> None:
 def test_where_no_frame_was_decoded_nothing_was_judged() -> None:
     report = Numbers().result()
     abouts = [report[section]["about"] for section in SECTIONS]
-    assert not any("Nothing was left unjudged" in about for about in abouts)
+    assert not any("Everything was evaluated" in about for about in abouts)
 
 
 def test_outcomes_are_explained_in_the_words_of_the_lake() -> None:
@@ -128,10 +129,19 @@ def test_outcomes_are_explained_in_the_words_of_the_lake() -> None:
             assert REASONS[outcome] in (OUTCOMES.get(outcome), DELIVERY_OUTCOMES.get(outcome))
 
 
-def test_nothing_is_left_unjudged_only_where_nothing_is_missing() -> None:
+def test_everything_was_evaluated_only_where_nothing_is_missing() -> None:
     """One MESSAGE of 557 lies in bytes that were never captured."""
     report = reports(*NAMES)["mut-loss1-java-j24_unload.pcap"]
     assert report["redelivery"]["total"]["deliveries"] == 556
     for section in ("redelivery", "checksum_failures", "errors", "requests"):
         assert "More may lie in 2 gaps of 429 bytes." in report[section]["about"]
         assert "Nothing was left" not in report[section]["about"]
+
+
+def test_notice_codes_of_older_lakes_have_a_sentence() -> None:
+    code = "untimed_packets"  # now packets_without_timestamp
+    total = {"notice_texts": {}, "notices_by_code": {code: 2}}
+    assert notice_sentence(total, code) == "a notice of another version"
+    assert meaning_of("notices", [code]) == {code: ""}
+    texts = {"notice_texts": {code: ["2 packets carry no time"]}, "notices_by_code": {code: 1}}
+    assert notice_sentence(texts, code) == "2 packets carry no time"

@@ -1,4 +1,4 @@
-"""The picture of a timeline: whole, told in words, of bounded size, and it answers a touch."""
+"""The picture of a timeline: whole, described in words, of bounded size, and it answers a touch."""
 
 import copy
 import json
@@ -20,7 +20,7 @@ from dissector.limits import (
 )
 from dissector.report.page import page
 from dissector.report.result import SECTIONS
-from dissector.report.timeline_picture import SERIES, picture, ticks, told, touched
+from dissector.report.timeline_picture import SERIES, described, picture, ticks, touched
 from dissector.report.timelines import Mark, Shown, Timeline
 from tests.dissector.report import made
 from tests.dissector.report.browser import looked_at
@@ -92,8 +92,8 @@ def test_it_is_told_to_who_cannot_see_it() -> None:
     (svg, *_) = root.iter("{http://www.w3.org/2000/svg}svg")
     names = {each.get("id"): each.text for each in root.iter() if each.get("id")}
     assert svg.get("role") == "img" and {*(svg.get("aria-labelledby") or "").split()} == {*names}
-    assert told(one) in names.values() and "7 sends, 1 refused send" in told(one)
-    assert "a role 0 after 3 s, b role 1 after 4 s" in told(one)
+    assert described(one) in names.values() and "7 sends, 1 refused send" in described(one)
+    assert "a role 0 after 3 s, b role 1 after 4 s" in described(one)
     texts = "".join(root.itertext())
     assert "15:06:40.000" in texts and "+5 s" in texts, "an axis"
     assert "receipts 0" in texts and "■ refused 1" in texts, "a legend, also of what did not come"
@@ -103,7 +103,7 @@ def test_what_was_not_captured_is_not_nothing() -> None:
     one = timeline(0, mark("receipt", 1, 7))._replace(missing=frozenset({"to_broker"}))
     texts = "".join(parsed(one).itertext())
     assert "receipts 7" in texts and "■ sends not captured" in texts and "sends 0" not in texts
-    assert "7 receipts, sends not captured" in told(one)
+    assert "7 receipts, sends not captured" in described(one)
 
 
 def test_letters_that_are_close_stand_together() -> None:

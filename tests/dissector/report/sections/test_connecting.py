@@ -231,7 +231,7 @@ def test_attempts_in_vain_are_told_from_handshakes_that_were_not_captured(db: Qu
     assert of(other_way)["not_established"] == 0
     before = of(legs([0], started="midstream", handshake_rtt_ns=None))
     assert before["opened_within_10_s"] is None
-    assert before["not_judged"] == {"opened_before_capture": 1, "request_unread": 0}
+    assert before["not_evaluated_by_reason"] == {"opened_before_capture": 1, "request_unread": 0}
 
 
 def test_what_the_broker_closed_is_listed_in_order_and_what_it_refused_is_not(

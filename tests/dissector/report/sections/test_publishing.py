@@ -290,7 +290,11 @@ def test_only_first_deliveries_that_nobody_wanted_late_are_timed(db: QueryEngine
         db.parts(["transits", "entries", "undelivered", "backlog", "unread", "directions"])
     )["total"]
     assert (total["deliveries"], total["transit_ms"]["count"]) == (4, 1)
-    assert total["not_judged"] == {"delay_wanted": 1, "redelivered": 1, "send_not_known": 1}
+    assert total["not_evaluated_by_reason"] == {
+        "delay_wanted": 1,
+        "redelivered": 1,
+        "send_not_known": 1,
+    }
 
 
 # -- the slowest

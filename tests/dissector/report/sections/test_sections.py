@@ -8,7 +8,7 @@ import pytest
 from dissector.buckets import bucket_bounds
 from dissector.limits import MAX_SLOW
 from dissector.report.merged_tables import MergedTables, empty_tables
-from dissector.report.numbers import NOT_JUDGED
+from dissector.report.numbers import NOT_EVALUATED
 from dissector.report.result import SECTIONS
 from dissector.report.sections.redelivery import has_identity
 from dissector.report.sections.send_latency import GROUPINGS
@@ -117,9 +117,9 @@ def test_groups_of_sends_add_up_to_the_total(name: str) -> None:
             assert sum(row[key] for row in section[grouping]) == section["total"][key], grouping
     minutes = section["total"]["per_minute"]
     assert sum(minute["sends"] for minute in minutes) == section["total"]["sends"]
-    left_out, outcomes = section["total"]["not_judged"], section["total"]["outcomes"]
-    assert {*NOT_JUDGED} & {*left_out} == {*NOT_JUDGED} & {*outcomes}
-    assert all(left_out[key] == outcomes[key] for key in {*NOT_JUDGED} & {*outcomes})
+    left_out, outcomes = section["total"]["not_evaluated_by_reason"], section["total"]["outcomes"]
+    assert {*NOT_EVALUATED} & {*left_out} == {*NOT_EVALUATED} & {*outcomes}
+    assert all(left_out[key] == outcomes[key] for key in {*NOT_EVALUATED} & {*outcomes})
 
 
 @each
@@ -142,7 +142,7 @@ def test_permits_time_without_them_and_stalls(name: str) -> None:
         assert total["exhausted_share"] == pytest.approx(exhausted / observed_us, abs=1e-6)
     if total["stalls"]["count"] is None:
         assert not stalls and total["utilization"] is None and total["overshoot"] is None
-        assert sum(total["not_judged"].values()) == total["consumers"]
+        assert sum(total["not_evaluated_by_reason"].values()) == total["consumers"]
         return
     assert total["stalls"]["count"] == len(stalls)
     assert total["stalls"]["total_ms"] == pytest.approx(sum(stalls) / 1000, abs=0.001)

@@ -100,7 +100,7 @@ def test_first_deliveries_are_timed_from_their_publish(name: str) -> None:
     ]  # fmt: skip
     assert timed_of(section["total"], "transit_ms") == spread(timed)
     total = section["total"]
-    assert sum(total["not_judged"].values()) + len(timed) == total["deliveries"]
+    assert sum(total["not_evaluated_by_reason"].values()) + len(timed) == total["deliveries"]
     stored = {
         (row["ledger_id"], row["entry_id"]) for row in tables["exchanges"]
         if row["kind"] == "publish" and row["outcome"] == "ok" and row["ledger_id"] is not None
