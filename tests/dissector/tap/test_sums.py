@@ -1,6 +1,7 @@
 """Series of metrics are tallies: what they name is there, and rows become what they say."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,9 @@ from dissector.tap.window_tables import Rows, columns_of, name_tables, name_view
 from dissector.tap.windows import Window, Windows
 from tests.dissector.observed import CAPTURES
 from tests.dissector.tap.test_metrics import SOME
+from tests.dissector.test_lost_packets import whole
+from tests.dissector.test_translated import addresses_of
+from tests.wire.recut import translated
 
 PLACE = ("topic", "subscription")
 # What series say as the tallies of reports say it: keys, sums, and a key with the value of rows.
@@ -86,6 +90,30 @@ def test_a_window_has_the_sums_of_the_report_s_tallies(name):
         key = (*map(label_text, (row["topic"], row["subscription"])), "redeliver")
         acks[key] += row["ids_requested"] + row["requests_for_all"]
     assert sums.counts["acks"].values == acks
+
+
+def sums_of(path: Path) -> dict[str, dict]:
+    """The sums of a file that a tap plays back."""
+    (chain,) = chains([str(path)]).chains
+    tap, sums = Tap(FilePlayback(chain), TapSettings(Options())), Sums()
+    windows = Windows(tap, True, [sums], None, 1 << 30)
+    tap.listen(windows)
+    tap.run()
+    windows.close()
+    assert sums.problem is None
+    return {name: dict(counts.values) for name, counts in sums.all_counts() if counts.values}
+
+
+def test_packets_behind_a_translation_add_nothing_to_what_is_counted_once(tmp_path):
+    """But to what was captured, frames and packets, as with both sides of a proxy."""
+    path = CAPTURES / "pulsar-apache" / "java-j12_nack.pcap"
+    data, tables = whole("pulsar-apache/java-j12_nack.pcap")
+    (tmp_path / "both.pcap").write_bytes(translated(data, addresses_of(tables)))
+    one, both = sums_of(path), sums_of(tmp_path / "both.pcap")
+    differing = {name for name in one.keys() | both.keys() if one.get(name) != both.get(name)}
+    assert {"sends", "deliveries", "redeliveries", "acks", "checksums"} <= {*one}
+    of_packets = {"connections", "notices", "frames", "frame_bytes", "retransmitted"}
+    assert differing <= of_packets
 
 
 def test_every_series_names_a_tally_its_keys_and_its_sums():
