@@ -14,7 +14,13 @@ COLUMNS: Final = (
     "connection_id", "first_ts_ns", "last_ts_ns", "client_ip", "client_port", "broker_ip",
     "broker_port", "protocol", "history", "started", "ended", "closed_first_by", "role_source",
     "client_version", "proxied_client_ip", "tls_sni", "tls_decryption", "leg",
+    "twin_connection_id",
     *(f"{name}_{direction}" for name in _PAIRS for direction in BOTH_DIRECTIONS),
+)  # fmt: skip
+
+
+_NOTED: Final = (
+    "client_version", "proxied_client_ip", "tls_sni", "tls_decryption", "leg", "twin_connection_id",
 )  # fmt: skip
 
 
@@ -48,9 +54,9 @@ def _notes(row: Row) -> str:
     notes = [] if row["started"] == "syn" else ["midstream"]
     notes += [f"closed_by={row['closed_first_by']}"] if row["closed_first_by"] else []
     notes += [f"role={row['role_source']}"] if row["role_source"] not in (None, "syn") else []
-    for name in ("client_version", "proxied_client_ip", "tls_sni", "tls_decryption", "leg"):
+    for name in _NOTED:
         if row[name] is not None:
-            notes.append(f"{name}={safe_text(str(row[name]))}")
+            notes.append(f"{name.removesuffix('_connection_id')}={safe_text(str(row[name]))}")
     return " ".join(notes) or "-"
 
 

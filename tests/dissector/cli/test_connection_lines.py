@@ -35,7 +35,13 @@ def test_a_connection_is_one_line_with_as_many_cells_as_the_heading() -> None:
     assert cells[:5] == ["3", "1970-01-01T00:00:00.000000Z", "1.500000", "[::1]:5", "10.0.0.1:6650"]
     assert dict(zip(heading.split(), cells, strict=False))["gap_bytes"] == "7/0"
     assert line.endswith(r"midstream closed_by=client client_version=Go \x1b")
+
     assert line.index("midstream") == heading.index("notes")
+
+
+def test_a_pair_is_named_by_leg_and_twin() -> None:
+    _, line = lines_of(connection(leg="broker", twin_connection_id=3))
+    assert line.endswith("leg=broker twin=3")
 
 
 def test_cells_stand_below_each_other() -> None:
