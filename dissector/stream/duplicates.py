@@ -52,12 +52,13 @@ class Signatures(Records):
 
 
 class FirstPackets(Records):
-    """Hashes of the first packets of connections, 0: none, when they were captured, and the
-    connection_id; a bucket is four rows, the latest first."""
+    """Hashes of the first packets of connections, 0: none, when they were captured, connection_id
+    and hop limit; a bucket is four rows, the latest first."""
 
     hash: Int64Array
     ts_ns: Int64Array
     connection_id: Int64Array
+    hop_limit: Int64Array
 
 
 @inlined

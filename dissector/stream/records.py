@@ -232,7 +232,6 @@ class Counters(Records):
     is_damaged: 1 if the segment being processed is.
     answers: offset up to which that acknowledges its peer's stream, -NEVER unknown.
     conflict_at: offset where it first differs from one that waits, or NULL.
-    is_made: 1 once connections were seen that a program has made (`translations.py`).
     steps: taken along lists whose length an input decides: tests hold the cost with it.
     """
 
@@ -257,7 +256,6 @@ class Counters(Records):
     is_damaged: Int64Array
     answers: Int64Array
     conflict_at: Int64Array
-    is_made: Int64Array
     steps: Int64Array
     crowded: Int64Array
     crowded_before: Int64Array

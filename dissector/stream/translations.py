@@ -6,10 +6,10 @@ in `duplicates.py`, but on two connections. The connection whose first packets a
 one's is its copy, and its frames are the original's once more.
 
 Two of a connection's first packets with SYN or payload must be copies of packets of one other
-connection, whose addresses are not the same: by the fields of `duplicates.py` and their payload.
-Traffic that a program has made may have equal numbers in all of its connections, and equal
-requests. So numbers and time stamps must be as hosts draw them, from 32 bits; and once a packet was
-on five connections, or on another one long before, no connection is taken for a copy any more.
+connection, whose addresses are not the same: by the fields of `duplicates.py`, by their payload,
+and with another hop limit, as a packet that is translated is forwarded. Traffic that a program has
+made, or a recording that stands side by side with itself, has packets with equal hop limits; and
+numbers of a generator may be constants, so they must be as hosts draw them, from 32 bits.
 """
 
 from typing import Final
@@ -46,16 +46,14 @@ def look_for_original(
     if segment.wire_bytes == 0 and not segment.flags & TCP_SYN:
         return
     connections.looks[connection] += 1
-    least = min(segment.tsval, segment.sequence)
-    if segment.flags & TCP_ACK:
-        least = min(least, segment.acknowledgement)
-    if least < _LEAST_DRAWN or state.counters.is_made[0]:
+    is_answer = segment.flags & TCP_ACK != 0
+    if segment.sequence < _LEAST_DRAWN or (is_answer and segment.acknowledgement < _LEAST_DRAWN):
         connections.looks[connection] = LOOKS
         return
     own = connections.connection_id[connection]
     value = _content(segment, data)
-    other = _sender_of(state, value, segment.ts_ns, own)
-    _keep(state.first_packets, value, segment.ts_ns, own)
+    other = _sender_of(state.first_packets, value, segment, own)
+    _keep(state.first_packets, value, segment, own)
     if other == NULL:
         return
     if connections.matches[connection] == 0:
@@ -83,32 +81,29 @@ def _bucket(packets: FirstPackets, value: int) -> int:
 
 
 @inlined
-def _sender_of(state: StreamState, value: int, ts_ns: int, own: int) -> int:
-    """The connection_id that had a packet last, within the time in which copies come; NULL."""
-    packets = state.first_packets
-    start, views, sender = _bucket(packets, value), 0, NULL
+def _sender_of(packets: FirstPackets, value: int, segment: Segment, own: int) -> int:
+    """The connection_id on which a packet was seen last, a hop or more away; NULL."""
+    start = _bucket(packets, value)
     for row in range(start, start + BUCKET_ROWS):
-        if packets.hash[row] != value or packets.connection_id[row] == own:
-            continue
-        views += 1 if abs(ts_ns - packets.ts_ns[row]) <= WINDOW_NS else BUCKET_ROWS
-        if sender == NULL:
-            sender = packets.connection_id[row]
-    if views >= BUCKET_ROWS:
-        state.counters.is_made[0] = 1
-        return NULL
-    return int(sender)
+        is_near = abs(segment.ts_ns - packets.ts_ns[row]) <= WINDOW_NS
+        is_forwarded = packets.hop_limit[row] != segment.hop_limit
+        is_other = packets.hash[row] == value and packets.connection_id[row] != own
+        if is_other and is_near and is_forwarded:
+            return int(packets.connection_id[row])
+    return NULL
 
 
 @inlined
-def _keep(packets: FirstPackets, value: int, ts_ns: int, own: int) -> None:
+def _keep(packets: FirstPackets, value: int, segment: Segment, own: int) -> None:
+    """Store a packet; it replaces the oldest one of its bucket."""
     start = _bucket(packets, value)
     for row in range(start + BUCKET_ROWS - 1, start, -1):
-        packets.hash[row] = packets.hash[row - 1]
-        packets.ts_ns[row] = packets.ts_ns[row - 1]
-        packets.connection_id[row] = packets.connection_id[row - 1]
+        for field in range(packets.matrix.shape[1]):
+            packets.matrix[row, field] = packets.matrix[row - 1, field]
     packets.hash[start] = value
-    packets.ts_ns[start] = ts_ns
+    packets.ts_ns[start] = segment.ts_ns
     packets.connection_id[start] = own
+    packets.hop_limit[start] = segment.hop_limit
 
 
 @inlined

@@ -231,12 +231,17 @@ def filtered(capture: bytes, is_kept: Callable[[End, End], bool]) -> bytes:
     return b"".join(packets)
 
 
+def _forwarded(data: bytes, at: Packet) -> bytes:
+    """A packet one hop further on; its IP header's checksum is not read."""
+    limit = at.ip + (8 if data[at.ip] >> 4 == 4 else 7)
+    return data[:limit] + bytes([data[limit] - 1]) + data[limit + 1 :]
+
+
 def _readdressed(data: bytes, at: Packet, addresses: Mapping[bytes, bytes]) -> bytes:
-    """A packet with other addresses, one hop further on. Its TCP checksum changes as a router's
-    does: a right one stays right, one that the network card is to compute is left to it."""
+    """A packet with other addresses. Its TCP checksum changes as a router's does: a right one stays
+    right, one that the network card is to compute is left to it."""
     first, length = (at.ip + 12, 4) if data[at.ip] >> 4 == 4 else (at.ip + 8, 16)
     packet = bytearray(data)
-    packet[at.ip + (8 if length == 4 else 7)] -= 1
     before = data[first : first + 2 * length]
     ends = [before[:length], before[length:]]
     packet[first : first + 2 * length] = b"".join(addresses.get(end, end) for end in ends)
@@ -268,6 +273,7 @@ def translated(capture: bytes, addresses: Mapping[bytes, bytes]) -> bytes:
             other = _readdressed(data, at, addresses)
             target = at.ip + (16 if data[at.ip] >> 4 == 4 else 24)
             to_broker = any(data[target:].startswith(address) for address in addresses)
-            views = [data, other] if to_broker else [other, data]
+            one, two = (data, other) if to_broker else (other, data)
+            views = [one, _forwarded(two, at)]
         packets += [head + view for view in views]
     return b"".join(packets)

@@ -102,11 +102,10 @@ def test_what_other_packets_show_is_a_connection_of_its_own(
     assert [leg for _, leg, _ in pairs(changed(change))] == [None, None]
 
 
-def test_two_connections_without_time_stamps_are_two_whatever_their_numbers() -> None:
-    """As generators write them, with one initial number for all."""
+def test_packets_without_time_stamps_are_told_by_their_other_numbers() -> None:
     packets = talk(8, isn=NUMBERS).packets
     records = seen(packets, [(CLIENT, SERVICE), (CLIENT, BROKER)])
-    assert [leg for _, leg, _ in pairs(records)] == [None, None]
+    assert [leg for _, leg, _ in pairs(records)] == ["client", "broker"]
 
 
 def test_connections_of_the_same_addresses_are_two() -> None:
@@ -125,9 +124,9 @@ def test_numbers_that_no_host_draws_tell_nothing(numbers: tuple[int, int]) -> No
     assert [leg for _, leg, _ in pairs(records)] == [None, None]
 
 
-@pytest.mark.parametrize("apart_ns", [0, 80_000_000], ids=["at once", "one after the other"])
-def test_traffic_that_a_program_has_made_has_no_copies(apart_ns: int) -> None:
-    """All of its connections have the same numbers, clocks and requests."""
+@pytest.mark.parametrize("apart_ns", [0, 1_000_000, 80_000_000])
+def test_a_recording_side_by_side_with_itself_is_many_connections(apart_ns: int) -> None:
+    """All have the same numbers, clocks and requests, and came as far: nothing was forwarded."""
     packets = drawn(8)
     records = [
         record._replace(ts_ns=record.ts_ns + number * apart_ns)
@@ -135,4 +134,4 @@ def test_traffic_that_a_program_has_made_has_no_copies(apart_ns: int) -> None:
         for record in seen(packets, [((f"10.0.3.{number}", 40000), SERVICE)])
     ]
     found = pairs(sorted(records, key=lambda record: record.ts_ns))
-    assert sum(leg is not None for _, leg, _ in found) <= (3 if apart_ns == 0 else 0)
+    assert [leg for _, leg, _ in found] == [None] * 12
