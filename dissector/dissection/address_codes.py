@@ -54,6 +54,13 @@ class AddressCodes:
         self._begin()
         return self._coded(*self._codes(ends))
 
+    def texts_of(self, ends: EndpointPairs) -> tuple[list[str], list[str]]:
+        """The addresses of clients and of brokers."""
+        self._begin()
+        client, broker = self._codes(ends)
+        texts = self._texts
+        return [texts[code] for code in client.tolist()], [texts[code] for code in broker.tolist()]
+
     def _begin(self) -> None:
         """Clear the cache if it has too many addresses."""
         if len(self._texts) > _CACHED_ADDRESSES:

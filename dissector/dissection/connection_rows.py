@@ -8,6 +8,7 @@ import numpy as np
 
 from dissector.blocks import CLIENTS, Coded, Column, Int64Array, Lists, Spans, TableBlock
 from dissector.dissection.address_codes import AddressCodes
+from dissector.dissection.copied_connections import with_translations
 from dissector.dissection.endpoint_texts import EndpointPairs, end_texts
 from dissector.dissection.held_notices import HeldNotices
 from dissector.endpoints import Endpoint
@@ -26,12 +27,11 @@ from dissector.protocols.framing import (
     find_connections,
     named,
 )
-from dissector.protocols.interface import CLIENT_LEG, PROXY_LEG, ConnectionFacts, Specs
+from dissector.protocols.interface import ConnectionFacts, Hosts, Specs
 from dissector.schemas.connections import TCP_COLUMNS
 from dissector.schemas.enums import OTHER_PROTOCOLS
 from dissector.schemas.spans import gather_spans
 from dissector.stream.columns import ENDED_CAPTURE_END, ENDED_NAMES
-from dissector.stream.records import Connections
 from dissector.stream.streams import ConnectionEnds, ConnectionRows, Streams
 from dissector.tls.facts import tls_columns
 from dissector.tls.room import TlsRoom
@@ -109,6 +109,13 @@ class ConnectionTable:
     def addresses(self, connections: Int64Array) -> dict[str, Column]:
         """Columns client_ip and broker_ip for rows of connections, open or just closed."""
         return self._addresses.columns(connections, self._ends_of)
+
+    def hosts(self, connections: Int64Array) -> Hosts:
+        """Addresses of client and broker of connections, open or just closed."""
+        if not len(connections):
+            return {}
+        texts = self._addresses.texts_of(self._ends_of(connections))
+        return dict(zip(connections.tolist(), zip(*texts, strict=True), strict=True))
 
     def clients(self, connections: Int64Array) -> TableBlock:
         """The clients of connections, open or just closed: address, port, and the address in a
@@ -213,7 +220,7 @@ class ConnectionTable:
             **self._identity_columns(rows, roles),
             **self._ending_columns(rows, roles),
             **self._protocol_columns(
-                connections.tolist(), _with_translations(rows.connections, facts), roles
+                connections.tolist(), with_translations(rows.connections, facts), roles
             ),
         }
         for suffix, endpoint_index in (
@@ -418,23 +425,6 @@ class ConnectionTable:
         notices, _ = self._held.pop(self._held.connections().tolist())
         notices[:, _DIRECTION] = UNKNOWN_DIRECTION
         return notices
-
-
-def _with_translations(
-    rows: Connections, facts: Mapping[int, ConnectionFacts]
-) -> Mapping[int, ConnectionFacts]:
-    """The facts of connections, with the legs and twins of those captured around a translation."""
-    legs = {PROXY_LEG: rows.copy_of, CLIENT_LEG: rows.twin}
-    if all((twins == NULL).all() for twins in legs.values()):
-        return facts
-    known = dict(facts)
-    for leg, twins in legs.items():
-        for row in np.flatnonzero(twins != NULL).tolist():
-            connection = int(rows.connection_id[row])
-            own = known.get(connection, ConnectionFacts())
-            if leg == PROXY_LEG or own.leg is None:
-                known[connection] = own._replace(leg=leg, twin_connection_id=int(twins[row]))
-    return known
 
 
 def _of_endpoint(values: tuple[Int64Array, Int64Array], endpoint_index: Int64Array) -> Int64Array:

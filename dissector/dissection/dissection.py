@@ -32,7 +32,7 @@ from dissector.packet.columns import PacketBuffers, PacketColumns
 from dissector.packet.reader import PacketCounts, PacketReader
 from dissector.protocols import PROTOCOLS
 from dissector.protocols.columns import MALFORMED
-from dissector.protocols.frame_table import common_columns, with_copies
+from dissector.protocols.frame_table import common_columns, first_of_clients, with_copies
 from dissector.protocols.framing import Framing, FramingOptions
 from dissector.protocols.interface import (
     PROXY_LEG,
@@ -402,7 +402,8 @@ class Dissection:
             [RangeSource.HEAP] if self._is_side_lasting else [RangeSource.HEAP, RangeSource.SIDE],
         )
         copied = with_copies(block, np.flatnonzero(is_overwritten), RangeSource.HEAP)
-        self._stages.begin(copied._replace(copies=self._copies.take_new()))
+        hosts = self._connections.hosts(first_of_clients(block))
+        self._stages.begin(copied._replace(copies=self._copies.take_new(), hosts=hosts))
         self._fed_blocks += 1
 
     def _add_rows(

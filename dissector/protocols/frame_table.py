@@ -150,6 +150,18 @@ def copied_spans(
     return Spans(data, out_starts, lengths, is_hex)
 
 
+# The client's first frame begins before it, also behind a PROXY header.
+_FIRST_BYTES: Final = 256
+
+
+def first_of_clients(block: FrameBlock) -> Int64Array:
+    """The connections of which first frames of the client are in a block."""
+    frames, rows = block.frames, block.rows
+    is_first = (frames.frame_no[:rows] != NULL) & (frames.stream_offset[:rows] < _FIRST_BYTES)
+    is_first &= frames.direction[:rows] == protocols_columns.TO_BROKER
+    return np.unique(frames.connection_id[:rows][is_first])
+
+
 def with_copies(block: FrameBlock, rows: Int64Array, source: int) -> FrameBlock:
     """A block in which the bytes of some frames are copies; it must not have been read yet.
 

@@ -32,6 +32,10 @@ _NS_PER_MS: Final = 1_000_000
 Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
 
 
+# Addresses of client and broker, by connection.
+Hosts = Mapping[int, tuple[str, str]]
+
+
 class FrameBlock(NamedTuple):
     """Frames and events of all protocols in order of release.
 
@@ -39,6 +43,7 @@ class FrameBlock(NamedTuple):
     frames: its rows by name.
     rows: how many are used.
     copies: connections newly known as copies of others (`stream.translations`).
+    hosts: of connections of which first frames of the client are in the block.
     """
 
     matrix: Int64Array
@@ -46,6 +51,7 @@ class FrameBlock(NamedTuple):
     rows: int
     sources: Sources
     copies: tuple[int, ...] = ()
+    hosts: Hosts = MappingProxyType({})
 
 
 # Legs of a pair: two connections with the same frames, captured around a proxy, or before and

@@ -158,8 +158,8 @@ TABLE: Final = Table(
         name("history", "What happened, in Zeek's letters; upper case is from the opener."),
         name(
             "leg",
-            "Side of a proxy, or of an address translation, if both sides were captured: client or "
-            "broker. Behind a translation the connection seen second is the broker's.",
+            "Side of a proxy, a balancer or an address translation, if both sides were captured: "
+            "client or broker. Behind a translation the connection seen second is the broker's.",
             "no such pair",
         ),
         number("twin_connection_id", "", "The connection on the other side.", "none"),

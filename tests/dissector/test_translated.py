@@ -1,4 +1,7 @@
-"""A capture before and behind the translation of an address: its numbers are those of one view."""
+"""A capture that shows connections twice, with other addresses: its numbers are those of one view.
+
+Around the translation of an address, and around a load balancer.
+"""
 
 import ipaddress
 from collections import Counter
@@ -11,7 +14,7 @@ from tests.dissector.observed import Tables
 from tests.dissector.test_lost_packets import whole
 from tests.dissector.test_snap_length import SAMPLES, of_rules, report_of, told_otherwise
 from tests.dissector.test_some_connections import ends_of
-from tests.wire.recut import beginning_at, records, translated
+from tests.wire.recut import balanced, beginning_at, records, translated
 
 PAIRS: Final = {"connections.leg", "connections.twin_connection_id"}
 # Of a proxied pair two connections repeat others, and the proxy's is one of them.
@@ -119,3 +122,30 @@ def test_a_capture_that_begins_within_connections_shows_copies(name: str, share:
         for table in ("exchanges", "deliveries", "messages"):
             kept = sum(row["connection_id"] not in copies for row in part[table])
             assert len(less[table]) <= kept <= len(more[table])
+
+
+# CONNECT was not captured, or is cut.
+NOT_OPENED: Final = ("ring.pcap2", "snaplen96", "snap200", "midstream")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name for name in SAMPLES
+        if name.startswith("pulsar") and not any(map(name.count, (*PROXIED, *NOT_OPENED)))
+    ],
+)  # fmt: skip
+def test_what_is_told_is_what_the_clients_of_a_balancer_tell(name: str) -> None:
+    data, tables = whole(name)
+    addresses = addresses_of(tables)
+    double = rows_of(balanced(data, addresses))
+    single = once(double, tables, addresses)
+    opened = [row for row in tables["connections"] if row["client_version"] is not None]
+    asked = [row for row in opened if row["frames_to_broker"] > 1 and row["server_version"]]
+    assert sum(map(is_copy, double["connections"])) >= len(asked)
+    for table in ("frames", "exchanges", "deliveries", "permits", "acks", "messages", "producers",
+                  "consumers"):  # fmt: skip
+        assert len(single[table]) == len(tables[table])
+    if len(asked) == len(opened):
+        found = [each for each in told_otherwise(tables, single) if each[0] not in PAIRS]
+        assert not found, found[:5]

@@ -17,6 +17,7 @@ _LINK_BYTES = {ETHERNET: 14, LINUX_SLL: 16, LINUX_SLL2: 20, RAW: 0, NULL: 4}
 _PROTOCOL_TCP = 6
 _FIN_PSH = 0x09
 _SYN = 0x02
+_SHIFTS = (0x1234_5678, 0x0BAD_CAFE)  # of the numbers of a client and a broker behind a balancer
 
 # Sender's and receiver's address and port.
 Way = tuple[bytes, bytes]
@@ -275,5 +276,46 @@ def translated(capture: bytes, addresses: Mapping[bytes, bytes]) -> bytes:
             to_broker = any(data[target:].startswith(address) for address in addresses)
             one, two = (data, other) if to_broker else (other, data)
             views = [one, _forwarded(two, at)]
+        packets += [head + view for view in views]
+    return b"".join(packets)
+
+
+def _relayed(data: bytes, at: Packet, ends: tuple[bytes, bytes], ports: tuple[int, int]) -> bytes:
+    """The packet in which a balancer sends the same bytes on another connection: other addresses,
+    ports and numbers. Its checksum is left to the network card."""
+    first = at.ip + (12 if data[at.ip] >> 4 == 4 else 8)
+    packet = bytearray(data)
+    packet[first : first + 2 * len(ends[0])] = b"".join(ends)
+    sequence, acknowledgement = struct.unpack_from(">II", data, at.tcp + 4)
+    to_client = ports[0] < ports[1]
+    shifts = (_SHIFTS[to_client], _SHIFTS[not to_client])
+    numbers = (sequence + shifts[0], acknowledgement + shifts[1] if data[at.tcp + 13] & 16 else 0)
+    struct.pack_into(">HHII", packet, at.tcp, *ports, *(each & 0xFFFFFFFF for each in numbers))
+    struct.pack_into(">H", packet, at.tcp + 16, 0)
+    return bytes(packet)
+
+
+def balanced(capture: bytes, brokers: Mapping[bytes, bytes]) -> bytes:
+    """A pcap file that shows each connection twice, around a balancer that forwards its bytes: to
+    the address that its clients know, and from that address to a broker.
+
+    brokers: by the address of a balancer, that of its broker.
+    """
+    (link_type,) = struct.unpack_from("<I", capture, 20)
+    packets = [capture[:24]]
+    for time, data, size in records(capture):
+        head = time + struct.pack("<II", len(data), size)
+        at = headers(data, link_type)
+        views = [data]
+        if at is not None:
+            first, length = (at.ip + 12, 4) if data[at.ip] >> 4 == 4 else (at.ip + 8, 16)
+            source, target = data[first : first + length], data[first + length :][:length]
+            ports = struct.unpack_from(">HH", data, at.tcp)
+            own, other = ports if ports[0] > ports[1] else ports[::-1]
+            relay = own ^ 0x4000 | 0x2000
+            if ports[0] > ports[1]:
+                views.append(_relayed(data, at, (target, brokers[target]), (relay, other)))
+            else:
+                views.insert(0, _relayed(data, at, (brokers[source], source), (other, relay)))
         packets += [head + view for view in views]
     return b"".join(packets)

@@ -168,7 +168,8 @@ class PulsarDecoder:
             if each.handshake.auth_bytes:
                 self._hidden = self._hidden[0] + 1, self._hidden[1] + each.handshake.auth_bytes
         self._proxy_sides.repeated.update(block.copies)
-        return [*block.copies, *self._proxy_sides.advance(handshakes, frames, rows, sources)]
+        proxied = self._proxy_sides.advance(handshakes, frames, rows, sources, block.hosts)
+        return [*block.copies, *proxied]
 
     def frame_columns(
         self, block: FrameBlock, decoded: _Decoded, rows: Int64Array

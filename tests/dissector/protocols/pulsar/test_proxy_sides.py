@@ -46,6 +46,7 @@ class Watch:
         self.proxy_sides = ProxySides(0)
         self.handshakes = Handshakes(0, Unknown(0))
         self.frame_no = 0
+        self.hosts: dict[int, tuple[str, str]] = {}
 
     def see(self, *sights: Sight) -> list[int]:
         block, sources = block_of([sight.frame for sight in sights])
@@ -55,7 +56,7 @@ class Watch:
         self.frame_no += len(sights)
         FieldDecoder(NameTable(10, 100), 0).decode(block, len(sights), sources)
         handshakes = self.handshakes.advance(block, len(sights), sources)
-        return self.proxy_sides.advance(handshakes, block, len(sights), sources)
+        return self.proxy_sides.advance(handshakes, block, len(sights), sources, self.hosts)
 
 
 def shaken(client: int, proxy: int) -> list[Sight]:
@@ -127,3 +128,77 @@ def test_a_connection_that_is_over_finds_no_twin() -> None:
     assert (
         watch.proxy_sides.pop(5) is None and watch.see(Sight(5, PRODUCER), Sight(6, PRODUCER)) == []
     )
+
+
+BALANCED = {1: ("client", "balancer"), 2: ("balancer", "broker")}
+
+
+def balanced(outer: int = 1, inner: int = 2) -> list[Sight]:
+    """The handshakes of a connection through a balancer, the balancer's inside its client's."""
+    return [
+        Sight(outer, PLAIN),
+        Sight(inner, PLAIN),
+        Sight(inner, CONNECTED, True),
+        Sight(outer, CONNECTED, True),
+    ]
+
+
+def watch_of(hosts: dict[int, tuple[str, str]]) -> Watch:
+    watch = Watch()
+    watch.hosts = hosts
+    return watch
+
+
+@pytest.mark.parametrize("cut", range(1, 6), ids=str)
+def test_what_a_balancer_forwards_is_a_pair(cut: int) -> None:
+    watch = watch_of(BALANCED)
+    sights = [*balanced(), Sight(1, PRODUCER), Sight(2, PRODUCER)]
+    assert watch.see(*sights[:cut]) + watch.see(*sights[cut:]) == [2]
+    assert watch.proxy_sides.pop(1) == ProxySide("client", 2)
+    assert watch.proxy_sides.pop(2) == ProxySide("broker", 1)
+
+
+def test_each_of_many_clients_of_a_balancer_finds_its_own() -> None:
+    hosts = {n: (f"client{n}", "balancer") for n in range(4)}
+    hosts |= {10 + n: ("balancer", "broker") for n in range(4)}
+    watch = watch_of(hosts)
+    opened = [Sight(n, PLAIN) for n in range(4)] + [Sight(10 + n, PLAIN) for n in range(4)]
+    answered = [Sight(10 + n, CONNECTED, True) for n in range(4)]
+    answered += [Sight(n, CONNECTED, True) for n in range(4)]
+    assert watch.see(*opened, *answered) == []
+    firsts = [
+        pulsar.simple(pulsar.command("PRODUCER", topic=f"t{n}", producer_id=0, request_id=1))
+        for n in range(4)
+    ]
+    found = watch.see(*(Sight(hop + n, firsts[n]) for n in range(4) for hop in (0, 10)))
+    assert found == [10, 11, 12, 13]
+    assert [watch.proxy_sides.pop(n) for n in range(4)] == [
+        ProxySide("client", 10 + n) for n in range(4)
+    ]
+
+
+def test_two_clients_that_say_the_same_are_no_pair() -> None:
+    """Neither of one broker, nor one behind the other, nor with other requests."""
+    first = [Sight(1, PRODUCER), Sight(2, PRODUCER)]
+    for hosts in (
+        {1: ("a", "broker"), 2: ("b", "broker")},
+        {1: ("a", "broker"), 2: ("a", "other")},
+        {1: ("host", "host"), 2: ("host", "host")},
+        {},
+    ):
+        assert not watch_of(hosts).see(*balanced(), *first)
+    assert not watch_of(BALANCED).see(*balanced(2, 1), *first), "the outer one is the balancer's"
+    after = [Sight(1, PLAIN), Sight(1, CONNECTED, True), Sight(2, PLAIN), Sight(2, CONNECTED, True)]
+    assert not watch_of(BALANCED).see(*after, *first)
+    other = connect(client_version="another")
+    assert not watch_of(BALANCED).see(Sight(1, PLAIN), Sight(2, other), *first)
+    assert not watch_of(BALANCED).see(*balanced(), Sight(1, PRODUCER), Sight(2, SUBSCRIBE))
+
+
+def test_what_waits_for_an_answer_is_forgotten_when_it_closes() -> None:
+    watch = watch_of({n: ("client", "balancer") for n in range(100)})
+    watch.see(*(Sight(n, PLAIN) for n in range(100)), Sight(5, PLAIN))
+    for n in range(100):
+        assert watch.proxy_sides.pop(n) is None
+    sides = vars(watch.proxy_sides)
+    assert not any(sides[name] for name in ("_opening", "_openings", "_plain", "_proxied"))
