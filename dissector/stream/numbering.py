@@ -160,7 +160,7 @@ def _renumbered(segment: Segment, sequence: int, acknowledgement: int) -> Segmen
     return Segment(
         segment.packet, segment.ts_ns, segment.source, segment.offset, segment.captured_bytes,
         segment.wire_bytes, sequence, acknowledgement, segment.flags, segment.window,
-        segment.ip_id, segment.tsval, segment.header_bytes, segment.hop_limit,
+        segment.ip_id, segment.tsval, segment.header_bytes,
     )  # fmt: skip
 
 

@@ -191,6 +191,7 @@ def _receive_slow(
     if stop != StreamStatus.DONE:
         return stop
     counters.packet[0] = segment.packet
+    counters.hop_limit[0] = segments.hop_limit[row]
     second = counters.second[0]
     stream_connections.set_clock(counters, segment.ts_ns, _LEAP_NS)
     if counters.second[0] != second:

@@ -218,6 +218,7 @@ class Counters(Records):
     second_end: clock at which the next one begins.
     leap_ts_ns: a time far ahead that the next packet has to confirm.
     packet: number of the one being processed.
+    hop_limit: of that one, on the slow path.
     row: of the segments, the next one.
     ranges: rows of output.
     next_id: next connection_id.
@@ -240,6 +241,7 @@ class Counters(Records):
     second_end: Int64Array
     leap_ts_ns: Int64Array
     packet: Int64Array
+    hop_limit: Int64Array
     row: Int64Array
     ranges: Int64Array
     next_id: Int64Array

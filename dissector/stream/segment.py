@@ -29,7 +29,6 @@ class Segment(NamedTuple):
     ip_id: int
     tsval: int
     header_bytes: int
-    hop_limit: int
 
 
 @inlined
@@ -50,5 +49,4 @@ def segment_at(segments: SegmentColumns, row: int) -> Segment:
         segments.ip_id[row],
         segments.tsval[row],
         (segments.flags[row] >> 12) * 4,
-        segments.hop_limit[row],
     )

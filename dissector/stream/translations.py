@@ -52,8 +52,8 @@ def look_for_original(
         return
     own = connections.connection_id[connection]
     value = _content(segment, data)
-    other = _sender_of(state.first_packets, value, segment, own)
-    _keep(state.first_packets, value, segment, own)
+    other = _sender_of(state, value, segment.ts_ns, own)
+    _keep(state, value, segment.ts_ns, own)
     if other == NULL:
         return
     if connections.matches[connection] == 0:
@@ -81,12 +81,13 @@ def _bucket(packets: FirstPackets, value: int) -> int:
 
 
 @inlined
-def _sender_of(packets: FirstPackets, value: int, segment: Segment, own: int) -> int:
+def _sender_of(state: StreamState, value: int, ts_ns: int, own: int) -> int:
     """The connection_id on which a packet was seen last, a hop or more away; NULL."""
+    packets = state.first_packets
     start = _bucket(packets, value)
     for row in range(start, start + BUCKET_ROWS):
-        is_near = abs(segment.ts_ns - packets.ts_ns[row]) <= WINDOW_NS
-        is_forwarded = packets.hop_limit[row] != segment.hop_limit
+        is_near = abs(ts_ns - packets.ts_ns[row]) <= WINDOW_NS
+        is_forwarded = packets.hop_limit[row] != state.counters.hop_limit[0]
         is_other = packets.hash[row] == value and packets.connection_id[row] != own
         if is_other and is_near and is_forwarded:
             return int(packets.connection_id[row])
@@ -94,16 +95,17 @@ def _sender_of(packets: FirstPackets, value: int, segment: Segment, own: int) ->
 
 
 @inlined
-def _keep(packets: FirstPackets, value: int, segment: Segment, own: int) -> None:
+def _keep(state: StreamState, value: int, ts_ns: int, own: int) -> None:
     """Store a packet; it replaces the oldest one of its bucket."""
+    packets = state.first_packets
     start = _bucket(packets, value)
     for row in range(start + BUCKET_ROWS - 1, start, -1):
         for field in range(packets.matrix.shape[1]):
             packets.matrix[row, field] = packets.matrix[row - 1, field]
     packets.hash[start] = value
-    packets.ts_ns[start] = segment.ts_ns
+    packets.ts_ns[start] = ts_ns
     packets.connection_id[start] = own
-    packets.hop_limit[start] = segment.hop_limit
+    packets.hop_limit[start] = state.counters.hop_limit[0]
 
 
 @inlined

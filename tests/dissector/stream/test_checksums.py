@@ -22,7 +22,7 @@ def judged(segment: bytes, captured: int | None = None) -> int:
     header = (segment[12] >> 4) * 4
     wire = len(segment) - header
     seen = wire if captured is None else captured
-    plain = Segment(1, 0, 0, header, seen, wire, 0, 0, 16, 0, 0, 0, header, 64)
+    plain = Segment(1, 0, 0, header, seen, wire, 0, 0, 16, 0, 0, 0, header)
     return checksum_of(ADDRESSES, plain, np.frombuffer(segment, np.uint8).copy())
 
 

@@ -14,7 +14,7 @@ from dissector.stream.duplicates import (
 from dissector.stream.segment import Segment
 from tests.wire.segments import MS, Packet, handshake, streamed
 
-ONE = Segment(5, 1000, 0, 0, 20, 20, 1001, 5001, 16, 500, 77, 123, 0, 64)
+ONE = Segment(5, 1000, 0, 0, 20, 20, 1001, 5001, 16, 500, 77, 123, 0)
 DATA = np.arange(64, dtype=np.uint8)
 COPY = Packet(10, 0, 1001, b"abcdefghij", 5001, ip_id=9, tsval=50, window=700)
 

@@ -29,7 +29,7 @@ NUMBERS = st.one_of(
 )  # fmt: skip
 def test_the_scale_of_windows_is_read(options: bytes, scale: int) -> None:
     data = np.frombuffer(bytes(20) + options, np.uint8).copy()
-    segment = Segment(1, 0, 0, len(data), 0, 0, 0, 0, SYN, 0, 0, 0, len(data), 64)
+    segment = Segment(1, 0, 0, len(data), 0, 0, 0, 0, SYN, 0, 0, 0, len(data))
     assert window_scale(segment, data) == scale
     assert window_scale(segment._replace(header_bytes=0), data) == NULL
 
