@@ -159,7 +159,9 @@ def first_of_clients(block: FrameBlock) -> Int64Array:
     frames, rows = block.frames, block.rows
     is_first = (frames.frame_no[:rows] != NULL) & (frames.stream_offset[:rows] < _FIRST_BYTES)
     is_first &= frames.direction[:rows] == protocols_columns.TO_BROKER
-    return np.unique(frames.connection_id[:rows][is_first])
+    # The counts are unused: without them numpy imports its masked arrays, at each start.
+    connections, _ = np.unique(frames.connection_id[:rows][is_first], return_counts=True)
+    return connections
 
 
 def with_copies(block: FrameBlock, rows: Int64Array, source: int) -> FrameBlock:
