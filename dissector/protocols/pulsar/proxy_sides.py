@@ -17,10 +17,12 @@ has one on which a proxy answers lookups itself: its frames are on no other conn
 
 import hashlib
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from dissector.limits import MAX_CHAIN_STEPS
 from dissector.protocols.columns import COMPLETE, TO_BROKER, FrameColumns
 from dissector.protocols.interface import CLIENT_LEG, PROXY_LEG, Hosts, Sources
 from dissector.protocols.pulsar.handshakes import Handshake, HandshakeFrame
@@ -29,6 +31,7 @@ from dissector.protocols.pulsar.wire.commands import AUTH_RESPONSE, CONNECT, PIN
 # Commands that a proxy or its client sends for itself: they are not forwarded.
 _OWN: Final = (CONNECT, AUTH_RESPONSE, PING, PONG)
 _NEVER: Final = (1 << 63) - 1
+_OTHER: Final = {CLIENT_LEG: PROXY_LEG, PROXY_LEG: CLIENT_LEG}
 
 
 class ProxySide(NamedTuple):
@@ -55,10 +58,12 @@ class _Proxied:
         self.client_version = frame.handshake.client_version or ""
         self.first_handshake_frame = frame.frame_no
         self.last_handshake_frame = _NEVER
-        self.first_frame_digest = b""
+        self.waits_as: _Waiting | None = None
         self.balancer = balancer
 
 
+# What waits for its peer: digest of the first frame, side and balancer.
+_Waiting = tuple[bytes, str, str | None]
 # What two connections around a balancer have in common: its address, and CONNECT.
 _Opening = tuple[str, Handshake]
 
@@ -72,9 +77,10 @@ class ProxySides:
     def __init__(self, protocol: int) -> None:
         """protocol: Pulsar's number in frames.protocol."""
         self._protocol = protocol
-        self._proxied: dict[int, _Proxied] = {}
+        # A connection may be the client's side of one proxy and another proxy's side.
+        self._proxied: dict[int, list[_Proxied]] = {}
         self._without_first_frame: set[int] = set()
-        self._unpaired: dict[bytes, list[_Proxied]] = {}  # by digest of the first frame
+        self._unpaired: dict[_Waiting, dict[int, _Proxied]] = {}
         self._proxy_sides: dict[int, ProxySide] = {}
         # Connections whose CONNECT has no answer yet: what is common, how many have that, and which
         # of these are not known as a balancer's clients.
@@ -116,15 +122,15 @@ class ProxySides:
                 at = int(frames.data_offset[row])
                 data = sources[int(frames.source[row])]
                 content = data[at : at + int(frames.frame_bytes[row])].tobytes()
-                proxy_side_connections += self._pair(self._proxied[connection], content)
+                for proxied in [*self._proxied[connection]]:
+                    proxy_side_connections += self._pair(proxied, content)
         return proxy_side_connections
 
     def _handle_handshake(self, frame: HandshakeFrame, hosts: Hosts) -> None:
         connection = frame.connection
-        proxied = self._proxied.get(connection)
         if not frame.is_client:
             self._forget_opening(connection)
-            if proxied is not None:
+            for proxied in self._proxied.get(connection, ()):
                 proxied.last_handshake_frame = min(proxied.last_handshake_frame, frame.frame_no)
             return
         known = (self._proxied, self._proxy_sides, self._opening)
@@ -134,11 +140,11 @@ class ProxySides:
         if body.proxy_to_broker_url is not None or body.proxy_version is not None:
             side = CLIENT_LEG if body.proxy_version is None else PROXY_LEG
             self._add(_Proxied(frame, side))
-        elif connection in hosts:
-            self._handle_plain(frame, *hosts[connection])
+        if connection in hosts:
+            self._look_for_balancer(frame, *hosts[connection])
 
-    def _handle_plain(self, frame: HandshakeFrame, client: str, broker: str) -> None:
-        """A CONNECT that names no proxy: its client may be a balancer, or its broker."""
+    def _look_for_balancer(self, frame: HandshakeFrame, client: str, broker: str) -> None:
+        """The client of a CONNECT may be a balancer, or its broker."""
         key = client, frame.handshake
         if key in self._openings and client != broker:
             for outer in self._plain.pop(key, {}).values():
@@ -161,40 +167,40 @@ class ProxySides:
             self._plain.pop(key, None)
 
     def _add(self, proxied: _Proxied) -> None:
-        self._proxied[proxied.connection] = proxied
+        self._proxied.setdefault(proxied.connection, []).append(proxied)
         self._without_first_frame.add(proxied.connection)
 
     def _pair(self, proxied: _Proxied, content: bytes) -> list[int]:
         """Find the peer of a connection by its first frame; return the proxy's side, if any."""
         digest = hashlib.sha256(proxied.client_version.encode() + b"\0" + content).digest()
-        candidates = self._unpaired.setdefault(digest, [])
-        matches = [
-            each
-            for each in candidates
-            if each.proxy_side != proxied.proxy_side and each.balancer == proxied.balancer
-        ]
-        nested = [each for each in matches if _is_nested(*_in_order(proxied, each))]
-        if not matches or (proxied.balancer is not None and not nested):
-            proxied.first_frame_digest = digest
-            candidates.append(proxied)
+        side, other = proxied.proxy_side, _OTHER[proxied.proxy_side]
+        waiting = self._unpaired.get((digest, other, proxied.balancer), {})
+        peers = [*islice(waiting.values(), MAX_CHAIN_STEPS)]
+        nested = [each for each in peers if _is_nested(*_in_order(proxied, each))]
+        if not nested and (proxied.balancer is not None or not peers):
+            proxied.waits_as = digest, side, proxied.balancer
+            self._unpaired.setdefault(proxied.waits_as, {})[proxied.connection] = proxied
             return []
-        peer = (nested or matches)[0]
+        peer = (nested or peers)[0]
         self._remove(peer)
-        del self._proxied[proxied.connection]
+        self._remove(proxied)
         client, proxy = _in_order(proxied, peer)
-        self._proxy_sides[client.connection] = ProxySide(CLIENT_LEG, proxy.connection)
+        self._proxy_sides.setdefault(client.connection, ProxySide(CLIENT_LEG, proxy.connection))
         self._proxy_sides[proxy.connection] = ProxySide(PROXY_LEG, client.connection)
+        is_new = proxy.connection not in self.repeated
         self.repeated.add(proxy.connection)
-        return [proxy.connection]
+        return [proxy.connection] if is_new else []
 
     def _remove(self, proxied: _Proxied) -> None:
-        del self._proxied[proxied.connection]
-        self._without_first_frame.discard(proxied.connection)
-        candidates = self._unpaired.get(proxied.first_frame_digest, [])
-        if proxied in candidates:
-            candidates.remove(proxied)
-        if not candidates:
-            self._unpaired.pop(proxied.first_frame_digest, None)
+        connection = proxied.connection
+        self._proxied[connection].remove(proxied)
+        if not self._proxied[connection]:
+            del self._proxied[connection]
+            self._without_first_frame.discard(connection)
+        if proxied.waits_as is not None:
+            self._unpaired[proxied.waits_as].pop(connection)
+            if not self._unpaired[proxied.waits_as]:
+                del self._unpaired[proxied.waits_as]
 
     def of(self, connection: int) -> ProxySide | None:
         """The side of a connection, None if it is in no pair."""
@@ -203,8 +209,8 @@ class ProxySides:
     def pop(self, connection: int) -> ProxySide | None:
         """Remove a closed connection; return its side, None if it was in no pair."""
         self._forget_opening(connection)
-        if connection in self._proxied:
-            self._remove(self._proxied[connection])
+        for proxied in [*self._proxied.get(connection, ())]:
+            self._remove(proxied)
         self.repeated.discard(connection)
         return self._proxy_sides.pop(connection, None)
 

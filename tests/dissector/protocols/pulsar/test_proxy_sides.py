@@ -1,5 +1,6 @@
 """Proxied pairs: the two sides of a proxy find each other by handshakes and first frames."""
 
+import time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -202,3 +203,32 @@ def test_what_waits_for_an_answer_is_forgotten_when_it_closes() -> None:
         assert watch.proxy_sides.pop(n) is None
     sides = vars(watch.proxy_sides)
     assert not any(sides[name] for name in ("_opening", "_openings", "_plain", "_proxied"))
+
+
+def test_a_balancer_before_a_proxy_and_one_behind_it_are_pairs_too() -> None:
+    """Four connections: to the balancer, to the proxy, to a second balancer, to the broker."""
+    hosts = {1: ("client", "one"), 2: ("one", "proxy"), 3: ("proxy", "two"), 4: ("two", "broker")}
+    hops = {1: CLIENT, 2: CLIENT, 3: PROXY, 4: PROXY}
+    watch = watch_of(hosts)
+    watch.see(*(Sight(n, hop) for n, hop in hops.items()))
+    watch.see(*(Sight(n, CONNECTED, True) for n in reversed(hops)))
+    assert sorted(watch.see(*(Sight(n, PRODUCER) for n in hops))) == [2, 3, 4]
+    legs = [watch.proxy_sides.of(n) for n in hops]
+    assert [leg and leg.name for leg in legs] == ["client", "broker", "broker", "broker"]
+    for n in hops:
+        watch.proxy_sides.pop(n)
+    sides = vars(watch.proxy_sides)
+    assert not any(sides[name] for name in ("_proxied", "_unpaired", "_without_first_frame"))
+
+
+def test_many_that_begin_alike_cost_as_much_each_as_few() -> None:
+    """Connections that name a proxy, which nobody else did: none is compared with all others."""
+    count = 40_000
+    watch = Watch()
+    started = time.process_time()
+    for first in range(0, count, 200):
+        numbers = range(first, first + 200)
+        watch.see(*(Sight(n, CLIENT) for n in numbers))
+        watch.see(*(Sight(n, SUBSCRIBE) for n in numbers))
+    assert time.process_time() - started < 3
+    assert not watch.proxy_sides.repeated
