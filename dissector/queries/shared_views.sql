@@ -658,7 +658,8 @@ WHERE s.last_ns >= s.first_ns;
 -- is_vain: neither a handshake nor a byte of payload; FALSE if nothing of the client was captured,
 -- since its part of the handshake is unknown. is_seen: its SYN was captured. is_opened and
 -- is_closed_by_broker: that happened in the selected time. Both legs of a proxied pair count, but a
--- leg that another capture shows, too, counts once.
+-- leg that another capture shows, too, counts once, and so does one that is seen behind the
+-- translation of an address, with the same initial number.
 SELECT
   c.capture, c.connection_id, c.client_ip, c.broker_ip, c.broker_port, c.first_ts_ns,
   c.handshake_rtt_ns,
@@ -673,6 +674,11 @@ SELECT
   c.handshake_rtt_ns IS NULL AND coalesce(c.protocol = 'none', FALSE)
     AND coalesce(c.packets_to_broker > 0, TRUE) AS is_vain
 FROM connections AS c
+ANTI JOIN (
+  SELECT capture, connection_id, isn_to_broker FROM connections WHERE leg = 'client'
+) AS o
+  ON o.capture = c.capture AND o.connection_id = c.twin_connection_id
+  AND o.isn_to_broker = c.isn_to_broker
 WHERE NOT coalesce(c.leg = 'broker' AND c.twin_connection_id = -2, FALSE);
 
 -- storms: a client and a broker, and the most connections between them opened within ten seconds

@@ -10,6 +10,8 @@ here are what the catalogue queries, in SQL that all engines run:
   row's frame; `response_…`, `previous_…` and `ack_…` locate the other frame if it is in another
   capture; `order_no` orders the rows of a connection;
 - `moved` maps each further (capture, connection_id) of a joined connection to its first one;
+- of a connection that another one of its capture repeats (a proxy's side, a copy) there are frames
+  alone, and its row of connections: its requests, deliveries and so on are the other one's;
 - `legs` has a row per connection and number that rows of frames and acks use, `producer_names` and
   `consumer_names` the names for all of these; `connections`, `producers`, `consumers` one each.
 """
@@ -51,6 +53,13 @@ CLOSED_AT: Final = ("closed_capture", "closed_connection_id", "closed_no")
 # pair, or a second capture of the same connection.
 OTHER_PROXY_SIDE: Final = -1
 COPY: Final = -2
+
+# Tables without rows of connections that others of their captures repeat.
+_ONCE: Final = ("exchanges", "deliveries", "permits", "acks", "producers", "consumers")
+_REPEATED_LEGS: Final = """
+SELECT DISTINCT capture, connection_id FROM ({}) AS c
+WHERE c.leg = 'broker' AND c.twin_connection_id > {}
+"""
 
 # A (capture, connection_id), and the one under which it counts: `dissector.joining`, Plan.moved.
 MOVED: Final = ("capture", "connection_id", "head_capture", "head_connection_id")
@@ -172,3 +181,18 @@ def _with_proxy_peers(rows: str) -> str:
         f"SELECT {', '.join(cells)} FROM ({rows}) AS c LEFT JOIN twins_elsewhere AS e "
         "ON e.capture = c.capture AND e.connection_id = c.connection_id"
     )
+
+
+def repeated_legs(views: Mapping[str, str]) -> str:
+    """The query for the connections that others of their captures repeat, from the queries of
+    `table_views`."""
+    return _REPEATED_LEGS.format(views["legs"], COPY)
+
+
+def without_repeated_legs(views: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The views, those of _ONCE without rows of the connections in `repeated_legs`, a table."""
+    for name, query in views.items():
+        if name in _ONCE:
+            legs = "ANTI JOIN repeated_legs AS l USING (capture, connection_id)"
+            query = f"SELECT r.* FROM ({query}) AS r {legs}"
+        yield name, query

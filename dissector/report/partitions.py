@@ -29,7 +29,14 @@ from dissector.queries.catalogue import shared_views
 from dissector.queries.duckdb_engine import DuckdbEngine, parquet_files
 from dissector.queries.selection import Selection
 from dissector.queries.tables import CLOSED as IN_PLACE
-from dissector.queries.tables import COPY, MOVED, OTHER_PROXY_SIDE, table_views
+from dissector.queries.tables import (
+    COPY,
+    MOVED,
+    OTHER_PROXY_SIDE,
+    repeated_legs,
+    table_views,
+    without_repeated_legs,
+)
 from dissector.report.numbers import step_ns
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
@@ -103,9 +110,10 @@ class Tables(NamedTuple):
             only: create these tables alone, without the shared views; none: everything.
         """
         db.expect(self.rows)
-        source = self.source.here(only or TABLES)
+        tables = [*{*only, "connections"}] if only else TABLES
+        source = self.source.here(tables)
         sources = {}
-        for table in only or TABLES:
+        for table in tables:
             empty = no_rows(arrow_schema(table))
             files, old_files = source.files[table], source.old_files[table]
             sources[table] = db.lake_table(table, files, old_files, empty)
@@ -114,14 +122,20 @@ class Tables(NamedTuple):
         for name, paths in (self.closed or {}).items():
             db.parquet_table(f"closed_{name}", paths, CLOSED_SCHEMAS[name])
         self.selection.register(db)
-        views = table_views(
-            sources,
-            has_others=self.source.only is not None,
-            has_rotations=self.source.has_rotations,
-            is_joined=self.closed is not None,
-            has_proxy_peers="twins_elsewhere" in self.small,
+        views = dict(
+            table_views(
+                sources,
+                has_others=self.source.only is not None,
+                has_rotations=self.source.has_rotations,
+                is_joined=self.closed is not None,
+                has_proxy_peers="twins_elsewhere" in self.small,
+            )
         )
-        for name, query in self.selection.views(views):
+        legs = db.table(repeated_legs(views))
+        if legs.num_rows:
+            db.register("repeated_legs", legs)
+            views = dict(without_repeated_legs(views))
+        for name, query in self.selection.views(views.items()):
             if not only or name in only:
                 db.view(name, query)
         if not only:

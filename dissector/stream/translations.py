@@ -5,9 +5,10 @@ a service, of a gateway). Nothing but addresses, ports and hop limit changes, so
 in `duplicates.py`, but on two connections. The connection whose first packets are copies of another
 one's is its copy, and its frames are the original's once more.
 
-Two of a connection's first packets with SYN or payload must be copies of packets of one other
-connection, whose addresses are not the same: by the fields of `duplicates.py`, by their payload,
-and with another hop limit, as a packet that is translated is forwarded. Traffic that a program has
+A SYN with a time stamp, or two of a connection's first packets with SYN or payload, must be copies
+of packets of one other connection, whose addresses are not the same: by the fields of
+`duplicates.py`, by their payload, and with another hop limit, as what is translated is forwarded.
+Traffic that a program has
 made, or a recording that stands side by side with itself, has packets with equal hop limits; and
 numbers of a generator may be constants, so they must be as hosts draw them, from 32 bits.
 """
@@ -60,8 +61,10 @@ def look_for_original(
         connections.candidate[connection] = other
     elif connections.candidate[connection] != other:
         return  # of three views, the middle one is second to another one in each direction
-    connections.matches[connection] += 1
-    if connections.matches[connection] == _MATCHES:
+    # A time stamp and a SYN's number are drawn anew for each connection.
+    is_telling = segment.flags & TCP_SYN != 0 and segment.tsval > 0
+    connections.matches[connection] += _MATCHES if is_telling else 1
+    if connections.matches[connection] >= _MATCHES and connections.copy_of[connection] == NULL:
         _note_copy(state, connection, other)
 
 

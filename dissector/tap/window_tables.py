@@ -11,7 +11,12 @@ from dissector.blocks import TableBlock
 from dissector.lake.writer import block_bytes
 from dissector.queries.catalogue import SharedView, words
 from dissector.queries.duckdb_engine import DuckdbEngine
-from dissector.queries.tables import NAMED_TWICE, table_views
+from dissector.queries.tables import (
+    NAMED_TWICE,
+    repeated_legs,
+    table_views,
+    without_repeated_legs,
+)
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import in_memory_schema
 from dissector.schemas.rows import TableBuilder
@@ -78,7 +83,13 @@ def name_tables(db: DuckdbEngine, run: str, last_ns: int, rows: Rows, columns: C
 
 def name_views(db: DuckdbEngine, columns: Columns) -> None:
     """Create the views over the tables of `name_tables`."""
-    for name, query in table_views(has_others=False):
+    views = dict(table_views(has_others=False))
+    if "connections" in columns:
+        legs = db.table(repeated_legs(views))
+        if legs.num_rows:
+            db.lend("repeated_legs", legs)
+            views = dict(without_repeated_legs(views))
+    for name, query in views.items():
         if NAMED_TWICE.get(name, name) in columns or name == "moved":
             db.view(name, query)
 

@@ -205,6 +205,7 @@ burst_sums AS (
 transaction_sends AS (
   SELECT f.capture, f.topic, count(*) AS sends
   FROM frames AS f
+  ANTI JOIN other_legs AS t USING (capture, connection_id)
   WHERE
     f.command = 'SEND' AND f.txn_least_bits IS NOT NULL
     AND (f.capture, f.topic) IN (SELECT capture, topic FROM burst_sums)

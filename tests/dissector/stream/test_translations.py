@@ -92,7 +92,7 @@ def changed(change: Callable[[int, Packet], Packet]) -> list[Record]:
         lambda number, each: each._replace(identification=each.identification + 1),
         lambda number, each: each._replace(ts_ns=each.ts_ns + 60_000_000),
         lambda number, each: each._replace(payload=each.payload[:-9] + b"!" + each.payload[-8:]),
-        lambda number, each: each if number < 1 else each._replace(window=1000),
+        lambda number, each: each if number == 3 else each._replace(window=1000),
     ],
     ids=["no stamps", "clock", "numbers", "identification", "later", "content", "one packet alone"],
 )
@@ -119,7 +119,7 @@ def test_connections_of_the_same_addresses_are_two() -> None:
     "numbers", [(1000, 2_718_281_828), (3_141_592_653, 5000)], ids=["client", "broker"]
 )
 def test_numbers_that_no_host_draws_tell_nothing(numbers: tuple[int, int]) -> None:
-    packets = stamped(talk(8, isn=numbers)).packets
+    packets = talk(8, isn=numbers).packets  # a SYN with a time stamp would tell alone
     records = seen(packets, [(CLIENT, SERVICE), (CLIENT, BROKER)])
     assert [leg for _, leg, _ in pairs(records)] == [None, None]
 
@@ -135,3 +135,13 @@ def test_a_recording_side_by_side_with_itself_is_many_connections(apart_ns: int)
     ]
     found = pairs(sorted(records, key=lambda record: record.ts_ns))
     assert [leg for _, leg, _ in found] == [None] * 12
+
+
+def test_a_syn_with_a_time_stamp_tells_attempts_in_vain() -> None:
+    """Refused, or never answered: no second packet may come."""
+    packets = [each for each in drawn(3)[:1]]
+    records = seen(packets, [(CLIENT, SERVICE), (CLIENT, BROKER)])
+    assert [leg for _, leg, _ in pairs(records)] == ["client", "broker"]
+    packets = [each._replace(options=b"") for each in packets]
+    records = seen(packets, [(CLIENT, SERVICE), (CLIENT, BROKER)])
+    assert [leg for _, leg, _ in pairs(records)] == [None, None]
