@@ -6,6 +6,7 @@ import signal
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -91,6 +92,16 @@ def kept_rights() -> Iterator[None]:
 def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages without their plots, which take nine tenths of their time."""
     monkeypatch.setattr("dissector.report.figures.Figures.of", lambda *_: defaultdict(lambda: None))
+
+
+@pytest.fixture
+def few_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Summaries and reports of commands without most of the rules, which take a third of their
+    time: for tests that ask nothing of findings."""
+    from dissector.report import pipeline
+    from tests.reports import SOME_RULES
+
+    monkeypatch.setattr(pipeline, "Scope", partial(pipeline.Scope, rules=SOME_RULES))
 
 
 # Rows that tests ask Spark for are few, and compared with those of others.

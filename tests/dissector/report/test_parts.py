@@ -14,7 +14,7 @@ from tests.choosing import LOOKS_AT_ALL, examples
 from tests.dissector.joining.cutting import land, parts, read
 from tests.dissector.lake.samples import landed
 from tests.dissector.observed import CASES, name_of
-from tests.reports import differences, reported
+from tests.reports import SOME_RULES, differences, reported
 from tests.split import quiet_places, without
 
 SECTIONS = (
@@ -186,7 +186,7 @@ def test_parts_of_joined_captures_are_those_of_one_capture(name: str, tmp_path: 
         said, expected = (
             reported(
                 lake, tmp_path / f"report-{lake.name}-{number}", since=since, until=until,
-                sections=JOINED_SECTIONS, tell=lambda _: None,
+                sections=JOINED_SECTIONS, rules=SOME_RULES, tell=lambda _: None,
             )
             for lake in (joined, whole)
         )  # fmt: skip
