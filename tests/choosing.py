@@ -30,8 +30,11 @@ def covering(
         return sorted(shown)
     left = {each for some in shown.values() for each in some}
     chosen: list[str] = []
+    costs = {name: cost(name) for name in shown}
     while left:
-        best = min(shown, key=lambda name: (-len(left.intersection(shown[name])), cost(name), name))
+        best = min(
+            shown, key=lambda name: (-len(left.intersection(shown[name])), costs[name], name)
+        )
         chosen.append(best)
         left -= {*shown[best]}
     return sorted(chosen)

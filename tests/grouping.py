@@ -46,6 +46,7 @@ SHARING = {
         "tests/dissector/test_manifests_sentences.py",
         "tests/dissector/test_same_rows.py",
         "tests/dissector/test_stories.py",
+        "tests/dissector/findings/test_totals.py",
         "tests/dissector/report/test_severities.py",
     ),
     "apart": (

@@ -14,6 +14,7 @@ from tests.grouping import GROUPS, LONGEST, ROOT, SHARING, group_of, place_of
         ("tests/dissector/tap/test_live.py", "tap"),
         ("tests/dashboards/test_dashboards.py", "tap"),
         ("tests/dissector/test_same_rows.py", "rows"),
+        ("tests/dissector/findings/test_totals.py", "rows"),
         ("tests/dissector/report/test_pipeline.py", "apart"),
         ("tests/test_tidy.py", "tests/test_tidy.py"),
     ],

@@ -45,11 +45,13 @@ def test_what_draws_anew_is_recognised() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "path", sorted(TESTS.rglob("*.py")), ids=lambda path: str(path.relative_to(TESTS))
-)
-def test_every_draw_has_a_seed(path: Path) -> None:
-    assert [*drawn_anew(ast.parse(path.read_text("utf-8")))] == []
+def test_every_draw_has_a_seed() -> None:
+    found = {
+        str(path.relative_to(TESTS)): [*drawn_anew(ast.parse(path.read_text("utf-8")))]
+        for path in sorted(TESTS.rglob("*.py"))
+    }
+    assert len(found) > 500
+    assert {path: calls for path, calls in found.items() if calls} == {}
 
 
 def test_examples_are_the_same_in_every_run_and_none_is_kept(pytestconfig: pytest.Config) -> None:

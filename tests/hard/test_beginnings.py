@@ -14,7 +14,7 @@ from tests.choosing import examples
 from tests.dissector.joining.cutting import packets, parts
 from tests.dissector.observed import CAPTURES, CURSUS_CASES, Tables, few_cases, name_of
 from tests.dissector.tls.seen import CAPTURES as TLS
-from tests.dissector.tls.seen import seen
+from tests.dissector.tls.seen import rows_seen
 from tests.hard.damage import Tap
 from tests.hard.tape import Tape, capture, dissected
 from tests.wire import cursus
@@ -100,16 +100,16 @@ def test_frames_inside_tls_are_frames_of_the_whole(name: str) -> None:
     """Copies and late packets lose none, also where the server's hello comes first."""
     data, keys = bytes_of(TLS / f"{name}.pcap"), (TLS / f"{name}.keys").read_bytes()
     tap = Tap.read(data)
-    frames = framed(seen(data, keys).tables)
+    frames = framed(rows_seen(data, keys))
     assert frames
     draw = random.Random(name)
     for seed in range(BEGINNINGS):
         for late in (tap.shuffled(2.0, seed), tap.doubled(0.3, seed)):
-            assert framed(seen(late.bytes(), keys).tables) == frames, seed
+            assert framed(rows_seen(late.bytes(), keys)) == frames, seed
         behind = parts(data, [draw.randrange(1, len(tap.records) - 1)])
         snapped = tap.snapped(draw.choice((60, 200, 500, 1000)))
         for damaged in (*behind, tap.without(0.1, seed).bytes(), snapped.bytes()):
-            found = seen(damaged, keys).tables
+            found = rows_seen(damaged, keys)
             assert "frames" not in found or not more(framed(found), frames), seed
 
 

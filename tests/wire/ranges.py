@@ -19,6 +19,7 @@ from dissector.stream.columns import (
     RangeColumns,
     RangeKind,
 )
+from tests.wire.toy import NEVER
 
 WHOLE = STARTS_PACKET | ENDS_PACKET
 
@@ -134,9 +135,11 @@ def framed(
     """Run a script through a framing.
 
     Args:
+        specs: one is joined by one that nothing is of, see `toy.NEVER`.
         blocks: rows at which the ranges are cut into blocks.
     """
     collected = Collected()
+    specs = (*specs, NEVER) if len(specs) == 1 else specs
     framing = Framing(specs, collected, options or FramingOptions())
     columns = script.columns()
     columns.ports[:] = ports[0] << 16 | ports[1]

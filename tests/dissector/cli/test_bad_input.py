@@ -15,6 +15,8 @@ from tests.disks import disk_of
 from tests.dissector.cli.conftest import SAMPLES, Command
 from tests.wire.captures import Record, pcap
 
+pytestmark = pytest.mark.usefixtures("few_rules")
+
 RECORD = 16  # bytes of a record's header in a pcap file
 
 

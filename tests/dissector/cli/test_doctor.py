@@ -120,7 +120,7 @@ def test_warming_leaves_nothing_to_be_compiled_later(tmp_path: Path) -> None:
     commands = [
         ["doctor", "--warm"],
         ["land", *paths, "--lake", str(tmp_path / "lake")],
-        ["summary", *paths],
+        ["summary", paths[0]],
         ["frames", "-V", paths[0]],
         ["connections", *paths],
         ["tap", "--replay", paths[0], "--metrics", "0", "--record", str(tmp_path / "kept"),

@@ -12,6 +12,8 @@ from dissector.cli.over_time import CommandOverTime, over_time_option, table_lin
 from dissector.cli.terminal import Paint
 from tests.dissector.cli.conftest import SAMPLES, Command
 
+pytestmark = pytest.mark.usefixtures("few_rules")
+
 NACKS = SAMPLES / "java-j12_nack.pcap"
 S = 1_000_000_000
 

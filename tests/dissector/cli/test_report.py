@@ -41,6 +41,7 @@ def test_a_summary_has_the_numbers_of_the_manifest(command: Command, nacks: Path
     assert f"{seen['sent_ok']} sends with {seen['sent_ok']} messages, all of them confirmed" in text
 
 
+@pytest.mark.usefixtures("few_rules")
 @pytest.mark.parametrize(
     ("condition", "code"),
     [
@@ -111,6 +112,7 @@ def test_findings_of_a_part_are_those_of_that_time(command: Command) -> None:
         assert len(json.loads(result.out)["findings"]) == count, options
 
 
+@pytest.mark.usefixtures("few_rules")
 def test_a_partial_input_is_said_beside_the_numbers(
     command: Command, nacks: Path, tmp_path: Path
 ) -> None:
@@ -121,6 +123,7 @@ def test_a_partial_input_is_said_beside_the_numbers(
     assert command("summary", cut, "--strict").code == EXIT_INPUT
 
 
+@pytest.mark.usefixtures("no_plots", "few_rules")
 def test_analyze_lands_and_reports(command: Command, nacks: Path, tmp_path: Path) -> None:
     result = command("analyze", nacks, "-o", tmp_path, "--exact")
     assert result.code == EXIT_OK, result.err
@@ -133,7 +136,7 @@ def test_analyze_lands_and_reports(command: Command, nacks: Path, tmp_path: Path
     assert command("analyze", nacks, "-o", tmp_path, "--fail-on", condition).code == EXIT_FAIL_ON
 
 
-@pytest.mark.usefixtures("no_plots")
+@pytest.mark.usefixtures("no_plots", "few_rules")
 def test_report_reads_a_lake_that_is_there(command: Command, nacks: Path, tmp_path: Path) -> None:
     missing = command("report", "--lake", tmp_path / "lake", "-o", tmp_path / "out")
     assert missing.code == EXIT_INPUT and not (tmp_path / "out").exists()
@@ -250,7 +253,7 @@ def test_an_input_among_the_parts_of_a_report_is_refused(
     assert inside.read_bytes() == nacks.read_bytes()
 
 
-@pytest.mark.usefixtures("no_plots")
+@pytest.mark.usefixtures("no_plots", "few_rules")
 @pytest.mark.parametrize("name", ["report", "analyze"])
 def test_a_terminal_sees_how_far_a_report_is(
     command: Command, nacks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

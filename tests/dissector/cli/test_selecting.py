@@ -20,6 +20,8 @@ from tests.dissector.cli.conftest import SAMPLES, Command
 from tests.dissector.joining.cutting import parts
 from tests.dissector.observed import tables_of
 
+pytestmark = pytest.mark.usefixtures("few_rules")
+
 # Of two consumers of one subscription on two connections one dies.
 KILLED = SAMPLES / "cpp-c40_killed_Shared.pcap"
 RESTART = SAMPLES / "java-j73_broker_restart-bem.pcap"

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 import zlib
-from functools import partial
 from pathlib import Path
 
 import obstore
@@ -21,10 +20,8 @@ from dissector.cli.main import run
 from dissector.lake import manifests, retention
 from dissector.lake.mirror import folder_of
 from dissector.lake.reader import open_lake
-from dissector.report import pipeline
 from tests.choosing import examples
 from tests.dissector.storage.servers import BUCKET, SECRET, failing_bucket
-from tests.reports import SOME_RULES
 
 SAMPLES = Path(__file__).parents[3] / "captures/pulsar-apache"
 CAPTURES = [str(SAMPLES / f"{name}.pcap") for name in ("java-j24_unload", "java-j12_nack")]
@@ -42,9 +39,8 @@ def bucket(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3St
 
 
 @pytest.fixture
-def quick_reports(no_plots: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def quick_reports(no_plots: None, few_rules: None) -> None:
     """Pages without plots, numbers with some of the verdicts: `findings` asks all rules."""
-    monkeypatch.setattr(pipeline, "Scope", partial(pipeline.Scope, rules=SOME_RULES))
 
 
 def use(machine: Path, patch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ def test_a_header_is_a_length_more_to_come_or_no(
     spec: ProtocolSpec, data: bytes, direction: int, is_strict: int
 ) -> None:
     check = compiled(spec.name)[0]
-    cells = np.frombuffer(data + b"\0", np.uint8)
+    cells = np.frombuffer(bytearray(data + b"\0"), np.uint8)
     found = check(cells, 0, len(data), direction, LIMIT, is_strict)
     # Cursus has a limit of its own, which counts where it is larger.
     largest = MAX_CURSUS_BODY_BYTES + 4 if spec.name == "cursus" else LIMIT
@@ -63,7 +63,7 @@ def test_a_header_is_a_length_more_to_come_or_no(
     if found == 0:
         assert len(data) < 64, "a header is told from that many bytes"
     # What stands around it does not matter.
-    moved = np.frombuffer(b"??" + data + b"!!", np.uint8)
+    moved = np.frombuffer(bytearray(b"??" + data + b"!!"), np.uint8)
     assert check(moved, 2, 2 + len(data), direction, LIMIT, is_strict) == found
 
 
@@ -73,7 +73,7 @@ def test_more_bytes_never_take_a_verdict_back(
     spec: ProtocolSpec, data: bytes, is_strict: int
 ) -> None:
     check = compiled(spec.name)[0]
-    cells = np.frombuffer(data + b"\0", np.uint8)
+    cells = np.frombuffer(bytearray(data + b"\0"), np.uint8)
     verdicts = [check(cells, 0, end, 2, LIMIT, is_strict) for end in range(len(data) + 1)]
     decided = [verdict for verdict in verdicts if verdict != 0]
     # A length may still turn out wrong, but it never becomes another length.
@@ -86,7 +86,7 @@ def test_more_bytes_never_take_a_verdict_back(
 @given(data=st.binary(max_size=80))
 def test_callbacks_answer_for_any_bytes(spec: ProtocolSpec, data: bytes) -> None:
     _, prove, one_way, announced_limit = compiled(spec.name)
-    cells = np.frombuffer(data + b"\0", np.uint8)
+    cells = np.frombuffer(bytearray(data + b"\0"), np.uint8)
     assert prove(cells, 0, len(data)) in (-1, 0, 1)
     assert one_way(cells, 0, len(data)) in (0, 1, 2)
     assert announced_limit(cells, 0, len(data)) >= 0

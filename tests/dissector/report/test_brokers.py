@@ -4,6 +4,7 @@ What clients of each saw is the judge: a lake has the redeliveries of its captur
 """
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.dissector.joining.cutting import land, read
 from tests.dissector.joining.test_brokers import SETS
 from tests.reports import SOME_RULES, reported
 
+redeliveries = partial(reported, sections=("redelivery",), rules=SOME_RULES)
 COUNTS = ("deliveries", "redelivered", "messages")
 
 
@@ -31,10 +33,7 @@ def test_a_lake_reports_the_redeliveries_of_its_captures(
         for name in names
     ]
     lake = tmp_path / "lake"
-    each = [
-        counts(reported(lake, tmp_path / "one", captures=(name,), sections=("redelivery",)))
-        for name in captures
-    ]
+    each = [counts(redeliveries(lake, tmp_path / "one", captures=(name,))) for name in captures]
     report = reported(lake, tmp_path / "report", rules=SOME_RULES)
     assert counts(report) == sum(each, Counter()) and counts(report)["deliveries"] > 0
     assert report["closing"]["total"]["captures_joined"] == 0

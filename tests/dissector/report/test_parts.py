@@ -14,7 +14,7 @@ from tests.choosing import LOOKS_AT_ALL, examples
 from tests.dissector.joining.cutting import land, parts, read
 from tests.dissector.lake.samples import landed
 from tests.dissector.observed import CASES, name_of
-from tests.reports import differences, reported
+from tests.reports import SOME_RULES, differences, reported
 from tests.split import quiet_places, without
 
 SECTIONS = (
@@ -41,6 +41,7 @@ JOINED = (
     "pulsar-apache/java-j17_blocked_unacked.pcap",
     "pulsar-apache/java-j61_txn_abort.pcap",
 )
+PERMITS = ("permit_utilization",)
 JOINED_SECTIONS = ("permit_utilization", "publish_to_delivery", "redelivery")
 ALL = tuple(name for name in map(name_of, CASES) if name.startswith("pulsar"))
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
@@ -54,6 +55,8 @@ ROWS = (
         for section in ("ack_latency", "publish_to_delivery", "permit_utilization")
     ),
 )
+# What reports of names are asked for: those of the rows, and connections.
+OF_ROWS = ("connecting", *dict.fromkeys(section for section, _, _ in ROWS))
 # A transaction that is aborted, a client with two topics, and entries that never came.
 OF_NAMES = (
     "pulsar-apache/go-g06_txn-bem.pcap",
@@ -184,7 +187,7 @@ def test_parts_of_joined_captures_are_those_of_one_capture(name: str, tmp_path: 
         said, expected = (
             reported(
                 lake, tmp_path / f"report-{lake.name}-{number}", since=since, until=until,
-                sections=JOINED_SECTIONS, tell=lambda _: None,
+                sections=JOINED_SECTIONS, rules=SOME_RULES, tell=lambda _: None,
             )
             for lake in (joined, whole)
         )  # fmt: skip
@@ -196,7 +199,7 @@ def test_an_ack_counts_at_its_time(tmp_path: Path) -> None:
     lake = landed(tmp_path, SAMPLES[:1])
     ends = {
         since: reported(
-            lake, tmp_path / f"report-{since}", since=since, sections=SECTIONS, rules=RULES
+            lake, tmp_path / f"report-{since}", since=since, sections=PERMITS, rules=SOME_RULES
         )
         for since in (None, "2026-11-21T09:50:04.8")
     }
@@ -207,7 +210,9 @@ def test_an_ack_counts_at_its_time(tmp_path: Path) -> None:
 def test_a_consumer_that_was_closed_before_is_not_observed(tmp_path: Path) -> None:
     lake = landed(tmp_path, ("pulsar/cpp-s06_keys_props.pcap",))
     behind_close = "2026-11-21T01:47:13.066680"
-    part = reported(lake, tmp_path / "report", since=behind_close, sections=SECTIONS, rules=RULES)
+    part = reported(
+        lake, tmp_path / "report", since=behind_close, sections=PERMITS, rules=SOME_RULES
+    )
     assert part["permit_utilization"]["total"]["observed_ms"] in (0, None)
 
 
@@ -215,7 +220,7 @@ def test_a_consumer_that_has_granted_nothing_yet_was_opened(tmp_path: Path) -> N
     """The third one of the sample subscribes just before, and grants behind."""
     lake = landed(tmp_path, ("pulsar-apache/java-j24_unload.pcap",))
     until = "2026-11-21T09:47:47.162949"
-    part = reported(lake, tmp_path / "report", until=until, sections=SECTIONS, rules=RULES)
+    part = reported(lake, tmp_path / "report", until=until, sections=PERMITS, rules=SOME_RULES)
     total = part["permit_utilization"]["total"]
     assert (total["consumers"], total["not_evaluated_by_reason"]["baseline_unknown"]) == (3, 0)
 
@@ -224,8 +229,9 @@ def test_what_another_client_got_came(tmp_path: Path) -> None:
     """Of two consumers of the subscription one ends, and the other one gets the rest."""
     lake = landed(tmp_path, ("pulsar/fake-f13_failover_two_clients.pcap",))
     report = reported(
-        lake, tmp_path / "report", clients=("127.0.0.1:58976",), sections=SECTIONS, rules=RULES
-    )
+        lake, tmp_path / "report", clients=("127.0.0.1:58976",), rules=SOME_RULES,
+        sections=("publish_to_delivery",),
+    )  # fmt: skip
     total = report["publish_to_delivery"]["total"]
     assert (total["deliveries"], total["stored"], total["undelivered"]) == (15, 20, 0)
 
@@ -233,7 +239,7 @@ def test_what_another_client_got_came(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ALL if LOOKS_AT_ALL else OF_NAMES)
 def test_a_name_says_what_its_row_in_the_whole_says(name: str, tmp_path: Path) -> None:
     lake = landed(tmp_path, (name,))
-    whole = reported(lake, tmp_path / "whole", sections=SECTIONS, rules=RULES)
+    whole = reported(lake, tmp_path / "whole", sections=OF_ROWS, rules=RULES)
     made: dict[str, Report] = {}
     for section, listed, keys in ROWS:
         for row in whole[section][listed]:
@@ -243,7 +249,7 @@ def test_a_name_says_what_its_row_in_the_whole_says(name: str, tmp_path: Path) -
             place = repr(names)
             if place not in made:
                 made[place] = reported(
-                    lake, tmp_path / f"report-{len(made)}", sections=SECTIONS, rules=RULES,
+                    lake, tmp_path / f"report-{len(made)}", sections=OF_ROWS, rules=RULES,
                     tell=lambda _: None, topics=names.get("topic", ()),
                     subscriptions=names.get("subscription", ()), clients=names.get("client_ip", ()),
                 )  # fmt: skip

@@ -13,7 +13,7 @@ from dissector.report.formatting import many
 from tests.dissector.lake.samples import SAMPLES, landed
 from tests.dissector.observed import CAPTURES
 from tests.dissector.tap.test_service import rotated
-from tests.reports import differences, reported, summary
+from tests.reports import SOME_RULES, differences, reported, summary
 
 # What says how many files there were, and what they are called.
 OF_FILES = ("files", "file_bytes", "captures", "capture", "file_name", "sources", "by_capture")
@@ -56,7 +56,7 @@ def test_connections_that_are_open_count_by_their_frames(
     remove(lake, with_rows)
     if not is_alone:
         landed(lake, SAMPLES[:1])
-    report = reported(lake, tmp_path / "report", sections=("coverage",))
+    report = reported(lake, tmp_path / "report", sections=("coverage",), rules=SOME_RULES)
     total = report["coverage"]["total"]
     with open_lake(lake) as opened:
         rows = opened.table("connections").num_rows

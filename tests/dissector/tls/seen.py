@@ -59,6 +59,11 @@ def seen(data: bytes, keys: str | bytes | None = None, piece: int = 0, **options
     return found
 
 
+def rows_seen(data: bytes, keys: bytes) -> dict[str, list[dict[str, Any]]]:
+    """The rows alone, for which one dissection is enough however many connections there are."""
+    return _followed(data, keys, 0, Options(follow_connection=0)).tables
+
+
 def _followed(data: bytes, keys: bytes | None, piece: int, options: Options) -> Seen:
     """All rows, and the bytes of one connection."""
     dissection = Dissection(options, keys=None if keys is None else KeyLog(keys))

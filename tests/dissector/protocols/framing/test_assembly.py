@@ -6,10 +6,10 @@ import pytest
 
 from dissector.limits import RESYNC_HOLD_MS
 from dissector.protocols.columns import COMPLETE, CUT_BY_GAP
-from dissector.protocols.framing.assembly import FramingOptions
+from dissector.protocols.framing.assembly import Framing, FramingOptions
 from dissector.protocols.framing.range_pool import LARGE_HELD
 from dissector.protocols.framing.state import HTTP, TLS, UNKNOWN
-from tests.wire.ranges import Ranges, connection_in, framed
+from tests.wire.ranges import Collected, Ranges, connection_in, framed
 from tests.wire.toy import EITHER, PROVEN, SPEC, TO_BROKER, TO_CLIENT, frame
 
 SPECS = (SPEC,)
@@ -231,6 +231,6 @@ def test_what_searches_hold_is_bounded_over_all_connections(monkeypatch):
 
 
 def test_more_protocols_than_marks_are_refused():
-    framed((SPEC,) * 3, Ranges().open().send(frame(TO_BROKER)).close())
+    Framing((SPEC,) * 3, Collected(), FramingOptions())
     with pytest.raises(ValueError, match="at most 3 protocols"):
         framed((SPEC,) * 4, Ranges().open())
