@@ -38,6 +38,9 @@ FROM acks
 UNION ALL
 SELECT capture, connection_id, topic, subscription, last_ts_ns, frame_no, 'close'
 FROM frames
+ANTI JOIN (
+  SELECT capture, connection_id FROM connections WHERE leg = 'broker' AND twin_connection_id > -2
+) AS l USING (capture, connection_id)
 WHERE command IN ('CLOSE_PRODUCER', 'CLOSE_CONSUMER')
 UNION ALL
 SELECT capture, connection_id, CAST(NULL AS STRING), CAST(NULL AS STRING), first_ts_ns, NULL, 'open'
