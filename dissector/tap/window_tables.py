@@ -44,7 +44,8 @@ def columns_of(texts: Iterable[str], views: Iterable[SharedView]) -> dict[str, t
     for text in (*texts, *between.values()):
         for table in _tables_of(text, between):
             named.setdefault(table, {"capture", "protocol"}).update(words(text))
-    for name, query in table_views():
+    all_rows = dict(table_views())
+    for name, query in (*without_repeated_legs(all_rows), ("legs", repeated_legs(all_rows))):
         table = NAMED_TWICE.get(name, name)
         if table in named:
             named[table] |= words(query)

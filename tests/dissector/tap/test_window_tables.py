@@ -6,6 +6,7 @@ import sys
 import numpy as np
 
 from dissector.blocks import Coded, TableBlock
+from dissector.limits import NULL
 from dissector.queries.catalogue import SharedView
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.tap.window_tables import (
@@ -68,6 +69,25 @@ def test_queries_read_the_rows_of_several_windows():
         name_views(db, COLUMNS)
         table = db.table("SELECT kind, count(*) AS n FROM exchanges GROUP BY kind ORDER BY n")
     assert table.to_pylist() == [{"kind": "publish", "n": 1}, {"kind": "ping", "n": 3}]
+
+
+def test_what_repeats_another_connection_has_no_requests():
+    """Whatever columns are asked for."""
+    texts = ["SELECT kind FROM exchanges", "SELECT started FROM connections"]
+    columns = columns_of(texts, ())
+    legs = {
+        "connection_id": np.arange(3),
+        "leg": Coded(np.array([0, 1, -1]), ["client", "broker"]),
+        "twin_connection_id": np.array([1, 0, NULL]),
+    }
+    requests = {"connection_id": np.array([0, 1, 2, 1])}
+    blocks = [TableBlock("connections", 3, legs), TableBlock("exchanges", 4, requests)]
+    with DuckdbEngine(threads=1) as db:
+        name_tables(db, "run", 5, as_tables(blocks, "run", columns), columns)
+        name_views(db, columns)
+        found = db.table("SELECT connection_id FROM exchanges ORDER BY ALL")
+        assert found["connection_id"].to_pylist() == [0, 2]
+        assert db.table("SELECT started FROM connections").num_rows == 3
 
 
 def test_rows_are_gathered_whatever_blocks_they_came_in_and_a_matrix_is_not_kept():
