@@ -24,6 +24,7 @@ from dissector.tls import runs
 from dissector.tls.connection import OPEN, TlsConnection
 from dissector.tls.facts import TlsFacts
 from dissector.tls.keylog import KeyLog
+from dissector.tls.packet_order import order_by_packet
 from dissector.tls.quick import read_quickly
 from dissector.tls.records import HANDSHAKE, PlainSpan, StreamRange
 from dissector.tls.sessions import Sessions
@@ -461,8 +462,10 @@ class TlsRoom:
             is_data = put[_AT["kind"]] == RangeKind.DATA
             put[_AT["offset"], is_data] += len(sources[RangeSource.SIDE])
             plain = np.concatenate((sources[RangeSource.SIDE], plain))
-        order = np.argsort(np.concatenate((kept, places)), kind="stable")
+        all_places = np.concatenate((kept, places))
+        order = np.argsort(all_places, kind="stable")
         joined = np.ascontiguousarray(np.concatenate((matrix, put), axis=1)[:, order])
+        order_by_packet(joined, all_places[order])
         self._plain, self._rows, self._places, self._before = [], [], [], []
         self._chunks, self._size = [], 0
         return RangeColumns(joined), joined.shape[1], (sources[0], sources[1], plain)

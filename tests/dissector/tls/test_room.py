@@ -236,6 +236,11 @@ def test_secrets_in_the_capture_itself() -> None:
     # A writer that learns them late: records wait.
     late = seen(head + b"".join(made[:20]) + secrets + b"".join(made[20:]))
     check_twin(late)
+    said = [
+        [(row["direction"], row["command"]) for row in each.tables["frames"]]
+        for each in (late, TWIN)
+    ]
+    assert said[0] == said[1], "in the order in which it came"
     cut = tls.secrets_block(begun.keys[:300])
     assert seen(head + cut + b"".join(made)).codes["key_log_broken"] == 1
     for size in range(8, len(secrets), 50):
