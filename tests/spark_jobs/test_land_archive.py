@@ -90,7 +90,7 @@ def run_on_cluster(bare: str, packed: Path, tmp_path: Path) -> None:
         (path,) = (work / "closed" / name).glob("*.parquet")
         assert pq.ParquetFile(path).read().equals(rows), name
     with DuckdbEngine(work / "spill") as db:
-        table = db.table(f"FROM {parquet(parquet_files(work / 'made-1', 'sends'))}")
+        table = db.table(f"FROM {parquet(parquet_files(work / 'computed-1', 'sends'))}")
     assert sum(table.column("resent").to_pylist()) > 0
     attempts = Counter(expected["exchanges"].column("attempt").to_pylist())
     assert attempts[1] > 0 and attempts[2] > 0
