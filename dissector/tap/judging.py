@@ -183,9 +183,9 @@ def judge(window: Window, rows: Rows) -> list[Finding]:
         count = sum(each.num_rows for each in tables.values())
         if count <= TINY_ROWS:
             db.expect(count)
-            window_tables.name_views(db, read.columns)
+            window_tables.name_views(db, read.columns, has_all_rows=False)
         else:  # a copy of all rows would exceed the memory limit
-            window_tables.name_views(db, read.columns)
+            window_tables.name_views(db, read.columns, has_all_rows=False)
             db.expect(count)
         db.shared_views(read.views)
         incident_tables = incidents(db, {name: each.text for name, each in read.queries.items()})

@@ -82,10 +82,13 @@ def name_tables(db: DuckdbEngine, run: str, last_ns: int, rows: Rows, columns: C
         db.lend(f"lake_{table}", _nothing(table, names) if table_rows is None else table_rows)
 
 
-def name_views(db: DuckdbEngine, columns: Columns) -> None:
-    """Create the views over the tables of `name_tables`."""
+def name_views(db: DuckdbEngine, columns: Columns, *, has_all_rows: bool = True) -> None:
+    """Create the views over the tables of `name_tables`, which may be of later windows.
+
+    has_all_rows: else the views are of this window alone, without rows of repeated connections.
+    """
     views = dict(table_views(has_others=False))
-    if "connections" in columns:
+    if not has_all_rows and "connections" in columns:
         legs = db.table(repeated_legs(views))
         if legs.num_rows:
             db.lend("repeated_legs", legs)
