@@ -385,7 +385,6 @@ WITH silent_subscriptions AS ( -- Subscriptions with silences, without gaps in t
     SELECT c.capture, c.topic, c.subscription
     FROM consumers AS c
     ANTI JOIN pulsar_links AS l USING (capture, connection_id)
-    ANTI JOIN other_legs AS t USING (capture, connection_id)
     UNION
     SELECT capture, topic, subscription
     FROM exchanges

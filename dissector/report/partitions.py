@@ -107,13 +107,13 @@ class Tables(NamedTuple):
         """Create the tables and views that queries read.
 
         Args:
-            only: create these tables alone, without the shared views; none: everything.
+            only: create these tables alone, connections among them, without the shared views; none:
+                everything.
         """
         db.expect(self.rows)
-        tables = [*{*only, "connections"}] if only else TABLES
-        source = self.source.here(tables)
+        source = self.source.here(only or TABLES)
         sources = {}
-        for table in tables:
+        for table in only or TABLES:
             empty = no_rows(arrow_schema(table))
             files, old_files = source.files[table], source.old_files[table]
             sources[table] = db.lake_table(table, files, old_files, empty)

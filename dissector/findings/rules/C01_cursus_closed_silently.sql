@@ -53,7 +53,6 @@ WITH pending_requests AS (
     e.request_last_ns, c.broker_ip, c.broker_port, c.last_ts_ns
   FROM exchanges AS e
   JOIN connections AS c USING (capture, connection_id)
-  ANTI JOIN other_legs AS o USING (capture, connection_id)
   WHERE
     e.outcome = 'conn_closed' AND e.request_last_ns IS NOT NULL
     AND c.last_ts_ns - e.request_last_ns <= $at_once_s * 1000000000 AND c.protocol = 'cursus'

@@ -31,7 +31,6 @@ WITH repeated_batches AS (
   SELECT DISTINCT e.capture, e.topic, e.producer_name, e.sequence_id
   FROM exchanges AS e
   JOIN connections AS c USING (capture, connection_id)
-  ANTI JOIN other_legs AS o USING (capture, connection_id)
   WHERE
     e.kind = 'publish' AND e.attempt > 1 AND e.outcome = 'ok' AND e.topic IS NOT NULL
     AND e.producer_name IS NOT NULL AND e.sequence_id IS NOT NULL AND c.protocol = 'cursus'

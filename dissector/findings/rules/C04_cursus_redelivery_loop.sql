@@ -33,7 +33,6 @@ WITH repeated_records AS (
   FROM deliveries AS d
   JOIN connections AS c
     ON c.capture = d.capture AND c.connection_id = d.connection_id AND c.protocol = 'cursus'
-  ANTI JOIN other_legs AS o ON o.capture = d.capture AND o.connection_id = d.connection_id
   WHERE
     d.is_redelivered = TRUE AND d.redelivery_cause <> 'reset' AND d.message_count > 0
     AND d.subscription IS NOT NULL AND d.topic IS NOT NULL AND d.entry_id IS NOT NULL

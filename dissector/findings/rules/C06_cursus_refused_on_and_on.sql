@@ -48,7 +48,6 @@ WITH refusals AS (
     END AS begins
   FROM exchanges AS e
   JOIN connections AS c USING (capture, connection_id)
-  ANTI JOIN other_legs AS o USING (capture, connection_id)
   WHERE
     e.outcome = 'error' AND e.error_code IS NOT NULL AND e.response_last_ns IS NOT NULL
     AND e.request_command IS NOT NULL AND c.protocol = 'cursus'

@@ -76,7 +76,6 @@ WITH resent_messages AS ( -- Sends that repeat an earlier one; they are few.
     min_by(e.request_frame_no, e.attempt) AS second_frame,
     min_by(e.response_frame_no, e.attempt) AS second_receipt
   FROM exchanges AS e
-  ANTI JOIN other_legs AS t USING (capture, connection_id)
   WHERE
     e.kind = 'publish' AND e.attempt > 1 AND NOT e.tainted
     AND e.request_frame_no IS NOT NULL AND e.sequence_id IS NOT NULL
@@ -94,7 +93,6 @@ log_positions AS ( -- Their entries in the log, from receipts and deliveries.
     FROM exchanges
     WHERE crc32c_stored IN (SELECT crc32c_stored FROM resent_messages)
   ) AS e USING (capture, topic, producer_name, sequence_id, crc32c_stored)
-  ANTI JOIN other_legs AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
   WHERE
     e.kind = 'publish' AND e.outcome = 'ok' AND e.entry_id IS NOT NULL AND NOT e.tainted
     AND e.request_frame_no IS NOT NULL
@@ -116,7 +114,6 @@ log_positions AS ( -- Their entries in the log, from receipts and deliveries.
   ) AS d
     ON d.capture = m.capture AND d.connection_id = m.connection_id AND d.frame_no = m.frame_no
     AND d.crc32c_stored = r.crc32c_stored
-  ANTI JOIN other_legs AS t ON t.capture = d.capture AND t.connection_id = d.connection_id
   WHERE coalesce(m.batch_index, 0) = 0 AND d.entry_id IS NOT NULL AND m.direction = 'to_client'
 ),
 copies AS (
@@ -154,7 +151,6 @@ first_attempts AS ( -- The first attempt of each, and the end of its producer an
     WHERE crc32c_stored IN (SELECT crc32c_stored FROM copies)
   ) AS e USING (capture, topic, producer_name, sequence_id, crc32c_stored)
   JOIN connections AS l ON l.capture = e.capture AND l.connection_id = e.connection_id
-  ANTI JOIN other_legs AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
   LEFT JOIN producers AS p
     ON p.capture = e.capture AND p.connection_id = e.connection_id
     AND p.producer_id = e.producer_id AND p.incarnation = e.incarnation
@@ -219,7 +215,6 @@ consumed_copies AS ( -- Messages delivered under several ids on topics without c
     FROM deliveries
     WHERE (capture, topic) IN (SELECT capture, topic FROM unsent_topics)
   ) AS d USING (capture, connection_id, frame_no)
-  ANTI JOIN other_legs AS t USING (capture, connection_id)
   WHERE
     m.direction = 'to_client' AND coalesce(m.batch_index, 0) = 0 AND m.sequence_id IS NOT NULL
     AND m.producer_name IS NOT NULL AND m.producer_name NOT LIKE 'pulsar.repl.%'

@@ -62,7 +62,6 @@ WITH large_frames AS ( -- They are very few.
     c.max_message_bytes, c.closed_first_by, c.last_ts_ns
   FROM exchanges AS e
   JOIN connections AS c USING (capture, connection_id)
-  ANTI JOIN other_legs AS t USING (capture, connection_id)
   WHERE
     e.kind = 'publish' AND try_subtract(e.request_bytes, c.max_message_bytes) > 0 - $near_bytes
     AND e.topic IS NOT NULL AND e.producer_name IS NOT NULL AND e.request_last_ns IS NOT NULL

@@ -188,7 +188,6 @@ WITH classified_refusals AS ( -- Refusals by cause, from the broker's text: not 
       ELSE 'name'
     END AS cause
   FROM exchanges AS e
-  ANTI JOIN other_legs AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
   WHERE
     (
       e.error_code IN ('ProducerBusy', 'ConsumerBusy', 'ProducerFenced')

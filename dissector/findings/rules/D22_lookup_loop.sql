@@ -63,7 +63,6 @@ WITH lookups AS (
     CASE WHEN u.capture IS NULL THEN e.latency_ns END AS latency_ns, e.tainted
   FROM exchanges AS e
   LEFT JOIN unsteady_clocks AS u USING (capture)
-  ANTI JOIN other_legs AS t USING (capture, connection_id)
   WHERE e.kind = 'request' AND e.request_command IN ('LOOKUP', 'PARTITIONED_METADATA')
 ),
 answers AS (

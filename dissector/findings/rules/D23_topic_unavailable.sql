@@ -92,7 +92,6 @@ WITH refusals AS (
       ELSE 1
     END AS begins
   FROM exchanges AS e
-  ANTI JOIN other_legs AS t USING (capture, connection_id)
   WHERE
     e.outcome = 'error' AND e.kind = 'request' AND e.response_last_ns IS NOT NULL
     AND e.topic IS NOT NULL

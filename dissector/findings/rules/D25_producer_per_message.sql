@@ -153,7 +153,6 @@ poll_counts AS (
     sum(e.latency_ns) AS waited_ns, min(e.request_frame_no) AS first_no,
     max(e.response_frame_no) AS last_no
   FROM exchanges AS e
-  ANTI JOIN other_legs AS t USING (capture, connection_id)
   WHERE
     e.request_command IN ('GET_LAST_MESSAGE_ID', 'GET_SCHEMA') AND e.outcome = 'ok'
     AND e.topic IS NOT NULL

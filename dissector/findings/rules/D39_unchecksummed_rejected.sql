@@ -40,7 +40,6 @@ JOIN frames AS a
   ON a.capture = d.capture AND a.connection_id = d.connection_id AND a.frame_no = d.ack_frame_no
   AND a.validation_error = 'ChecksumMismatch'
 JOIN connections AS c USING (capture, connection_id)
-ANTI JOIN other_legs AS t USING (capture, connection_id)
 WHERE d.checksum = 'absent' AND d.outcome = 'discarded' AND f.status = 'complete'
 GROUP BY d.capture, d.topic, d.subscription, d.consumer_name, c.client_ip
 HAVING count(*) >= $messages

@@ -39,7 +39,6 @@ WITH range_owners AS (
     CASE WHEN l.connection_id IS NOT NULL AND items(c.sticky_ranges) > 0 THEN 1 ELSE 0 END AS is_known
   FROM consumers AS c
   LEFT JOIN pulsar_links AS l USING (capture, connection_id)
-  ANTI JOIN other_legs AS t USING (capture, connection_id)
   WHERE
     (c.capture, c.topic, c.subscription) IN (
       SELECT capture, topic, subscription FROM consumers WHERE key_shared_mode = 'STICKY'
@@ -62,7 +61,6 @@ stored_keys AS ( -- The key of an entry is that of its first message.
   JOIN messages AS m
     ON m.capture = e.capture AND m.connection_id = e.connection_id
     AND m.frame_no = e.request_frame_no AND coalesce(m.batch_index, 0) = 0
-  ANTI JOIN other_legs AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
   WHERE e.kind = 'publish' AND e.outcome = 'ok' AND e.entry_id >= 0 AND m.key_hash IS NOT NULL
 ),
 undelivered_keys AS (
