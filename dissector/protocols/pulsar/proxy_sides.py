@@ -144,13 +144,12 @@ class ProxySides:
             self._look_for_balancer(frame, *hosts[connection])
 
     def _look_for_balancer(self, frame: HandshakeFrame, client: str, broker: str) -> None:
-        """The client of a CONNECT may be a balancer, or its broker."""
+        """The client of a CONNECT may be a balancer, or its broker, or both."""
         key = client, frame.handshake
         if key in self._openings and client != broker:
             for outer in self._plain.pop(key, {}).values():
                 self._add(_Proxied(outer, CLIENT_LEG, client))
             self._add(_Proxied(frame, PROXY_LEG, client))
-            return
         key = broker, frame.handshake
         self._opening[frame.connection] = key
         self._openings[key] = self._openings.get(key, 0) + 1

@@ -221,6 +221,14 @@ def test_a_balancer_before_a_proxy_and_one_behind_it_are_pairs_too() -> None:
     assert not any(sides[name] for name in ("_proxied", "_unpaired", "_without_first_frame"))
 
 
+def test_a_balancer_behind_a_balancer_is_another_pair() -> None:
+    watch = watch_of({1: ("client", "one"), 2: ("one", "two"), 3: ("two", "broker")})
+    watch.see(*(Sight(n, PLAIN) for n in (1, 2, 3)))
+    watch.see(*(Sight(n, CONNECTED, True) for n in (3, 2, 1)))
+    assert sorted(watch.see(*(Sight(n, PRODUCER) for n in (1, 2, 3)))) == [2, 3]
+    assert watch.proxy_sides.of(2) == ProxySide("broker", 1)
+
+
 def test_many_that_begin_alike_cost_as_much_each_as_few() -> None:
     """Connections that name a proxy, which nobody else did: none is compared with all others."""
     count = 40_000
