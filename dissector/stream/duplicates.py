@@ -85,14 +85,15 @@ def signature(segment: Segment, direction: int, data: ByteArray) -> int:
 
 
 @inlined
-def _bucket(value: int) -> int:
-    return ((value >> 17) & (BUCKETS - 1)) * BUCKET_ROWS
+def bucket_start(value: int, buckets: int) -> int:
+    """The first row of a signature's bucket; buckets: how many there are, a power of two."""
+    return ((value >> 17) & (buckets - 1)) * BUCKET_ROWS
 
 
 @kernel
 def remembered(signatures: Signatures, value: int, ts_ns: int) -> int:
     """The time in ns to the nearest packet of this signature; NULL if there is none."""
-    start = _bucket(value)
+    start = bucket_start(value, BUCKETS)
     nearest = NULL
     for row in range(start, start + BUCKET_ROWS):
         if signatures.hash[row] == value:
@@ -125,7 +126,7 @@ def note_ip_id(directions: Directions, direction_index: int, ip_id: int) -> None
 @inlined
 def remember(signatures: Signatures, value: int, ts_ns: int) -> None:
     """Store a signature; it replaces the oldest one of its bucket."""
-    start = _bucket(value)
+    start = bucket_start(value, BUCKETS)
     # Moved along instead of searched for the oldest: a search costs a mispredicted branch.
     for row in range(start + BUCKET_ROWS - 1, start, -1):
         signatures.hash[row] = signatures.hash[row - 1]

@@ -42,7 +42,7 @@ class Connections(Records):
     has_two_clocks: copies far apart in time were noted.
     copy_of, twin: connection_id of the connection of which it is a copy, and of one that is a copy
         of it; NULL none (`translations.py`).
-    looks: first packets that were compared with those of other connections.
+    looks: first packets, up to LOOKS, which are compared with those of other connections.
     candidate, matches: connection_id with which the first one agreed, and how many of them do.
     """
 

@@ -8,9 +8,9 @@ one's is its copy, and its frames are the original's once more.
 A SYN with a time stamp, or two of a connection's first packets with SYN or payload, must be copies
 of packets of one other connection, whose addresses are not the same: by the fields of
 `duplicates.py`, by their payload, and with another hop limit, as what is translated is forwarded.
-Traffic that a program has
-made, or a recording that stands side by side with itself, has packets with equal hop limits; and
-numbers of a generator may be constants, so they must be as hosts draw them, from 32 bits.
+Traffic that a program has made, or a recording that stands side by side with itself, has packets
+with equal hop limits; and numbers of a generator may be constants, so they must be as hosts draw
+them, from 32 bits. While a connection's first packets are compared, they take the slow path.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ from dissector.codecs.integers import le64
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
-from dissector.stream.duplicates import BUCKET_ROWS, WINDOW_NS, FirstPackets, signature
+from dissector.stream.duplicates import BUCKET_ROWS, WINDOW_NS, bucket_start, signature
 from dissector.stream.index import find_row
 from dissector.stream.output import note
 from dissector.stream.records import TCP_ACK, TCP_SYN, Connections
@@ -28,7 +28,7 @@ from dissector.stream.segment import Segment
 from dissector.stream.sequence import mix
 from dissector.stream.state import StreamState, hash_of_id
 
-LOOKS: Final = 8
+LOOKS: Final = 16
 _MATCHES: Final = 2
 _LEAST_DRAWN: Final = 1 << 16  # constants of generators are mostly below, one number of 65,536 is
 _HASHED_BYTES: Final = 2048
@@ -44,9 +44,9 @@ def look_for_original(
     The caller ensures room for a notice.
     """
     connections = state.connections
+    connections.looks[connection] += 1
     if segment.wire_bytes == 0 and not segment.flags & TCP_SYN:
         return
-    connections.looks[connection] += 1
     is_answer = segment.flags & TCP_ACK != 0
     if segment.sequence < _LEAST_DRAWN or (is_answer and segment.acknowledgement < _LEAST_DRAWN):
         connections.looks[connection] = LOOKS
@@ -79,15 +79,10 @@ def _content(segment: Segment, data: ByteArray) -> int:
 
 
 @inlined
-def _bucket(packets: FirstPackets, value: int) -> int:
-    return ((value >> 17) & (len(packets.matrix) // BUCKET_ROWS - 1)) * BUCKET_ROWS
-
-
-@inlined
 def _sender_of(state: StreamState, value: int, ts_ns: int, own: int) -> int:
     """The connection_id on which a packet was seen last, a hop or more away; NULL."""
     packets = state.first_packets
-    start = _bucket(packets, value)
+    start = bucket_start(value, len(packets.matrix) // BUCKET_ROWS)
     for row in range(start, start + BUCKET_ROWS):
         is_near = abs(ts_ns - packets.ts_ns[row]) <= WINDOW_NS
         is_forwarded = packets.hop_limit[row] != state.counters.hop_limit[0]
@@ -101,7 +96,7 @@ def _sender_of(state: StreamState, value: int, ts_ns: int, own: int) -> int:
 def _keep(state: StreamState, value: int, ts_ns: int, own: int) -> None:
     """Store a packet; it replaces the oldest one of its bucket."""
     packets = state.first_packets
-    start = _bucket(packets, value)
+    start = bucket_start(value, len(packets.matrix) // BUCKET_ROWS)
     for row in range(start + BUCKET_ROWS - 1, start, -1):
         for field in range(packets.matrix.shape[1]):
             packets.matrix[row, field] = packets.matrix[row - 1, field]
