@@ -264,19 +264,25 @@ def translated(capture: bytes, addresses: Mapping[bytes, bytes]) -> bytes:
 
     addresses: by an address of a broker as its clients know it, its own.
     """
+
+    def views(data: bytes, at: Packet) -> list[bytes]:
+        other = _readdressed(data, at, addresses)
+        target = at.ip + (16 if data[at.ip] >> 4 == 4 else 24)
+        to_broker = any(data[target:].startswith(address) for address in addresses)
+        one, two = (data, other) if to_broker else (other, data)
+        return [one, _forwarded(two, at)]
+
+    return _seen(capture, views)
+
+
+def _seen(capture: bytes, views: Callable[[bytes, Packet], list[bytes]]) -> bytes:
+    """A pcap file with each TCP packet as often as it is seen, at its time and of its size."""
     (link_type,) = struct.unpack_from("<I", capture, 20)
     packets = [capture[:24]]
     for time, data, size in records(capture):
-        head = time + struct.pack("<II", len(data), size)
         at = headers(data, link_type)
-        views = [data]
-        if at is not None:
-            other = _readdressed(data, at, addresses)
-            target = at.ip + (16 if data[at.ip] >> 4 == 4 else 24)
-            to_broker = any(data[target:].startswith(address) for address in addresses)
-            one, two = (data, other) if to_broker else (other, data)
-            views = [one, _forwarded(two, at)]
-        packets += [head + view for view in views]
+        head = time + struct.pack("<II", len(data), size)
+        packets += [head + view for view in ([data] if at is None else views(data, at))]
     return b"".join(packets)
 
 
@@ -301,21 +307,15 @@ def balanced(capture: bytes, brokers: Mapping[bytes, bytes]) -> bytes:
 
     brokers: by the address of a balancer, that of its broker.
     """
-    (link_type,) = struct.unpack_from("<I", capture, 20)
-    packets = [capture[:24]]
-    for time, data, size in records(capture):
-        head = time + struct.pack("<II", len(data), size)
-        at = headers(data, link_type)
-        views = [data]
-        if at is not None:
-            first, length = (at.ip + 12, 4) if data[at.ip] >> 4 == 4 else (at.ip + 8, 16)
-            source, target = data[first : first + length], data[first + length :][:length]
-            ports = struct.unpack_from(">HH", data, at.tcp)
-            own, other = ports if ports[0] > ports[1] else ports[::-1]
-            relay = own ^ 0x4000 | 0x2000
-            if ports[0] > ports[1]:
-                views.append(_relayed(data, at, (target, brokers[target]), (relay, other)))
-            else:
-                views.insert(0, _relayed(data, at, (brokers[source], source), (other, relay)))
-        packets += [head + view for view in views]
-    return b"".join(packets)
+
+    def views(data: bytes, at: Packet) -> list[bytes]:
+        first, length = (at.ip + 12, 4) if data[at.ip] >> 4 == 4 else (at.ip + 8, 16)
+        source, target = data[first : first + length], data[first + length :][:length]
+        ports = struct.unpack_from(">HH", data, at.tcp)
+        own, other = ports if ports[0] > ports[1] else ports[::-1]
+        relay = own ^ 0x4000 | 0x2000
+        if ports[0] > ports[1]:
+            return [data, _relayed(data, at, (target, brokers[target]), (relay, other))]
+        return [_relayed(data, at, (brokers[source], source), (other, relay)), data]
+
+    return _seen(capture, views)

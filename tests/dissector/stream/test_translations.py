@@ -4,8 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
+from dissector.stream.streams import Streams
+from dissector.stream.translations import LOOKS
 from tests.hard.copy_cases import stamped
 from tests.hard.tape import Packet, Tape, capture, dissected, talk
+from tests.wire import segments
 from tests.wire.captures import Record
 from tests.wire.packets import time_stamps
 
@@ -145,3 +148,21 @@ def test_a_syn_with_a_time_stamp_tells_attempts_in_vain() -> None:
     packets = [each._replace(options=b"") for each in packets]
     records = seen(packets, [(CLIENT, SERVICE), (CLIENT, BROKER)])
     assert [leg for _, leg, _ in pairs(records)] == [None, None]
+
+
+@pytest.mark.parametrize("kind", ["bare", "payload"])
+def test_only_first_packets_take_the_slow_path(kind: str) -> None:
+    """Also of a connection of which acknowledgements alone were captured."""
+    payload = b"" if kind == "bare" else b"four"
+    packets = [
+        segments.Packet(
+            2 * n, 0, 3_141_592_653 + n * len(payload), payload, 2_718_281_828 + n, tsval=n + 1
+        )
+        for n in range(4 * LOOKS)
+    ]
+    rows, buffers = segments.columns_of(packets)
+    streams = Streams()
+    for _ in streams.advance(rows, len(packets), buffers):
+        pass
+    connections = streams.connection_ends(streams.open_rows()).connections
+    assert connections.looks.tolist() == [LOOKS]
