@@ -45,8 +45,18 @@ FROM (
     AND m.x = p.incarnation
 ) AS s;
 
+-- late_frames: MESSAGEs and FLOWs of a consumer that was closed before, and not opened again: no bytes
+-- are missing in which a SUBSCRIBE may be.
+CREATE TEMP TABLE late_frames AS
+SELECT f.c, f.n FROM numbered_frames AS f
+JOIN numbered_consumers AS s ON s.c = f.c AND s.consumer_id = f.consumer_id AND s.x = f.incarnation
+LEFT JOIN next_hidden_acks AS u ON u.c = f.c AND u.n = f.n
+WHERE f.command IN ('MESSAGE', 'FLOW') AND s.closed_n < f.n AND s.is_two_way
+  AND NOT coalesce(u.broker_before_spot >= s.closed_frame_no, false);
+
 -- received: deliveries. previous_n, next_n: the previous and next delivery of the same entry to the same
--- subscription; is_replaced: the next one is another message, of a broker that began anew.
+-- subscription; is_replaced: the next one is another message, of a broker that began anew. is_late: see
+-- late_frames.
 CREATE TEMP TABLE received AS
 WITH message_frames AS (
   SELECT f.c, f.n, f.consumer_id, f.incarnation AS x, s.g, s.t, f.ledger_id AS ledger,
@@ -56,14 +66,15 @@ WITH message_frames AS (
       f.redelivery_count, f.deliver_at_ms, f.checksum, f.crc32c_stored,
     CASE WHEN f.checksum IS DISTINCT FROM 'mismatch' THEN f.crc32c_stored END AS crc,
     CASE WHEN f.checksum IS DISTINCT FROM 'mismatch' THEN f.publish_time_ms END AS published_ms,
-    f.ack_set, f.message_permits,
+    f.ack_set, f.message_permits, i.n IS NOT NULL AS is_late,
     NOT s.is_volatile AND f.ledger_id >= 0 AND f.entry_id >= 0 AND NOT (f.ledger_id = 0
       AND f.entry_id = 0 AND s.topic IS NULL) AS has_id, false AS is_past
   FROM numbered_frames AS f JOIN numbered_consumers AS s ON s.c = f.c
     AND s.consumer_id = f.consumer_id AND s.x = f.incarnation
+  LEFT JOIN late_frames AS i ON i.c = f.c AND i.n = f.n
   WHERE f.command = 'MESSAGE' AND f.consumer_id IS NOT NULL AND f.status <> 'malformed'
   UNION ALL BY NAME
-  SELECT k.c, b.n, b.consumer_id, b.x, s.g, s.t, b.ledger, b.entry, b.crc, true AS has_id,
+  SELECT k.c, b.n, b.consumer_id, b.x, s.g, s.t, b.ledger, b.entry, b.crc, false AS is_late, true AS has_id,
     true AS is_past
   FROM before_deliveries AS b JOIN numbered_connections AS k ON k.connection_id = b.chain
   JOIN numbered_consumers AS s ON s.c = k.c AND s.consumer_id = b.consumer_id AND s.x = b.x
@@ -420,6 +431,9 @@ LEFT JOIN (SELECT DISTINCT c, n FROM ack_ids WHERE ledger IS NOT NULL) AS i ON i
 WHERE f.command = 'REDELIVER_UNACKNOWLEDGED_MESSAGES'
   AND ((i.n IS NULL AND f.status = 'complete') OR s.subscription_type IN ('Exclusive', 'Failover'));
 
+CREATE TEMP TABLE first_sweeps AS
+SELECT c, consumer_id, x, min(n) AS n FROM sweeps GROUP BY c, consumer_id, x;
+
 CREATE TEMP TABLE swept_deliveries AS
 SELECT c, n, sweep_n FROM (
   SELECT c, n, is_sweep, min(CASE WHEN is_sweep THEN n END) OVER (PARTITION BY c, consumer_id, x
@@ -477,16 +491,17 @@ WHERE s.n IS NULL GROUP BY w.c, w.n;
 CREATE TEMP TABLE delivery_ends AS
 WITH closed_deliveries AS (
   -- A consumer in use behind its end (its next SUBSCRIBE was lost) ends when its id is opened again.
+  -- What is late ends at once, behind its own frame.
   SELECT d.c, d.n, d.consumer_id, d.x, e.end_c, g.closed_n, e.end_n, s.ended_packet,
     CASE WHEN e.end_n < coalesce(g.closed_n, 2e18)
       AND NOT coalesce(a.last_packet > s.ended_packet, false) THEN e.outcome END AS outcome,
-    CASE WHEN greatest(s.closed_n, s.reopened_n) > d.n OR (s.closed_by = 'client' AND s.closed_n IS NULL
+    CASE WHEN d.is_late OR greatest(s.closed_n, s.reopened_n) > d.n OR (s.closed_by = 'client' AND s.closed_n IS NULL
       AND s.ended <> 'capture_end') THEN 'consumer_closed'
       WHEN s.ended = 'capture_end' THEN 'unacked_at_end' ELSE 'conn_closed' END AS otherwise,
     s.is_two_way, u.broker_spot, e.fate
   FROM received AS d JOIN numbered_consumers AS s ON s.c = d.c AND s.consumer_id = d.consumer_id
     AND s.x = d.x
-  CROSS JOIN LATERAL (SELECT CASE WHEN s.closed_n > d.n THEN s.closed_n
+  CROSS JOIN LATERAL (SELECT CASE WHEN s.closed_n > d.n THEN s.closed_n WHEN d.is_late THEN d.n + 0.5
     WHEN s.closed_n < d.n AND s.reopened_n > d.n THEN s.reopened_n END AS closed_n) AS g
   LEFT JOIN acked_ends AS e ON e.c = d.c AND e.n = d.n
   LEFT JOIN numbered_frames AS a ON a.c = e.end_c AND a.n = e.end_n AND e.end_c <> d.c
@@ -569,8 +584,8 @@ WITH redelivered AS (
   JOIN numbered_consumers AS s ON s.c = d.c AND s.consumer_id = d.consumer_id AND s.x = d.x
   JOIN delivery_ends AS o ON o.c = b.c AND o.n = b.n
   -- A consumer in use behind its end (its next SUBSCRIBE was lost) leaves when its id is opened again.
-  CROSS JOIN LATERAL (SELECT coalesce(h.closed_n < b.n, false) AS is_behind,
-    CASE WHEN h.closed_n < b.n THEN h.reopened_n ELSE h.closed_n END AS left_n) AS i
+  CROSS JOIN LATERAL (SELECT coalesce(h.closed_n < b.n, false) AND NOT b.is_late AS is_behind,
+    CASE WHEN is_behind THEN h.reopened_n ELSE h.closed_n END AS left_n) AS i
 ),
 seek_redeliveries AS (
   SELECT DISTINCT a.c, a.n FROM redelivered AS a JOIN seeks AS k ON k.g = a.g AND k.n > a.previous_n
@@ -604,8 +619,8 @@ switched_consumers AS (
   GROUP BY a.c, a.n
 ),
 sweep_requests AS (
-  SELECT DISTINCT a.c, a.n FROM redelivered AS a JOIN sweeps AS w ON w.n < a.n AND w.c = a.c
-    AND w.consumer_id = a.consumer_id AND w.x = a.x
+  SELECT DISTINCT a.c, a.n FROM redelivered AS a JOIN first_sweeps AS w ON w.n < a.n
+    AND w.c = a.previous_c AND w.consumer_id = a.previous_consumer_id AND w.x = a.previous_x
 )
 SELECT a.c, a.n, CASE WHEN k.c IS NOT NULL THEN 'seek'
   WHEN a.outcome_before = 'redelivery_requested' THEN 'explicit' WHEN aborted_acks.c IS NOT NULL
@@ -613,7 +628,7 @@ SELECT a.c, a.n, CASE WHEN k.c IS NOT NULL THEN 'seek'
   WHEN (coalesce(a.is_failover, false) OR switched_consumers.c IS NOT NULL)
     AND (coalesce(switched_consumers.was_passed, 0) = 1 OR (NOT a.is_same AND NOT (a.has_left
     AND a.came_back))) THEN 'failover_switch'
-  WHEN NOT a.has_left THEN CASE WHEN a.is_same AND sweep_requests.c IS NOT NULL THEN 'explicit'
+  WHEN NOT a.has_left THEN CASE WHEN sweep_requests.c IS NOT NULL THEN 'explicit'
     ELSE 'unknown' END
   WHEN a.broker_closed THEN CASE WHEN a.may_be_sought AND a.outcome_before = 'acked' THEN 'unknown'
     ELSE 'unload' END
@@ -658,7 +673,11 @@ WITH group_gaps AS (
 ),
 delivery_causes AS (
   SELECT d.c, d.n, CASE WHEN e.n IS NOT NULL THEN e.redelivery_cause WHEN y.cause IS NOT NULL
-      THEN y.cause WHEN d.redelivery_count > 0 THEN CASE WHEN d.has_id AND z.spot < d.n
+      THEN y.cause WHEN d.redelivery_count > 0 THEN CASE
+      -- The capture has the SEND, so no delivery is older. A request for all also reaches messages
+      -- that the broker had counted, but not yet written to the connection.
+      WHEN d.has_id AND coalesce(p.n, v.n) < d.n AND w.n < d.n THEN 'explicit'
+      WHEN d.has_id AND (z.spot < d.n OR coalesce(p.n, v.n) < d.n)
       THEN 'unknown' ELSE 'pre_capture' END END AS cause,
     CASE WHEN e.n IS NULL THEN d.previous_n ELSE e.previous_n END AS previous_n,
     CASE WHEN e.n IS NOT NULL THEN e.previous_chain WHEN d.previous_n IS NOT NULL
@@ -666,6 +685,9 @@ delivery_causes AS (
   FROM received AS d LEFT JOIN causes AS y ON y.c = d.c AND y.n = d.n
   LEFT JOIN numbered_connections AS b ON b.c = d.previous_c
   LEFT JOIN group_gaps AS z ON z.g = d.g
+  LEFT JOIN published AS p ON p.t = d.t AND p.ledger = d.ledger AND p.entry = d.entry
+  LEFT JOIN published AS v ON v.no_topic_c = d.c AND v.ledger = d.ledger AND v.entry = d.entry
+  LEFT JOIN first_sweeps AS w ON w.c = d.c AND w.consumer_id = d.consumer_id AND w.x = d.x
   LEFT JOIN before_frames AS e ON e.n = d.n AND e.is_open
   WHERE NOT d.is_past
 )

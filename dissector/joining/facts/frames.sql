@@ -73,7 +73,7 @@ CREATE TEMP VIEW hidden_answers AS SELECT * FROM hidden WHERE hides = 'answers';
 CREATE TEMP VIEW hidden_acks AS SELECT * FROM hidden WHERE hides = 'acks';
 
 -- between_hidden: the hidden spots around the frames from from_n on, up to the next spot. before_spot,
--- and client_before_spot (to the client only), may be the frame itself.
+-- client_before_spot and broker_before_spot (to one side only), may be the frame itself.
 CREATE TEMP TABLE between_hidden AS
 WITH spots AS (
   SELECT hides, c, spot, bool_or(direction <> 'to_broker') AS is_to_client,
@@ -83,6 +83,7 @@ WITH spots AS (
 )
 SELECT hides, c, coalesce(spot, 0) AS from_n, spot AS before_spot,
   max(CASE WHEN is_to_client THEN spot END) OVER earlier AS client_before_spot,
+  max(CASE WHEN is_to_broker THEN spot END) OVER earlier AS broker_before_spot,
   min(spot) OVER later AS any_spot, min(CASE WHEN is_to_client THEN spot END) OVER later AS client_spot,
   min(CASE WHEN is_to_broker THEN spot END) OVER later AS broker_spot
 FROM spots
@@ -99,6 +100,6 @@ FROM (SELECT c, n FROM numbered_frames WHERE command NOT IN ('MESSAGE', 'FLOW', 
 ASOF JOIN (FROM between_hidden WHERE hides = 'answers') AS b ON b.c = f.c AND b.from_n <= f.n;
 
 CREATE TEMP TABLE next_hidden_acks AS
-SELECT f.c, f.n, b.broker_spot, b.before_spot, b.client_before_spot
+SELECT f.c, f.n, b.broker_spot, b.before_spot, b.client_before_spot, b.broker_before_spot
 FROM (SELECT c, n FROM numbered_frames WHERE command IN ('MESSAGE', 'FLOW', 'SUBSCRIBE')) AS f
 ASOF JOIN (FROM between_hidden WHERE hides = 'acks') AS b ON b.c = f.c AND b.from_n <= f.n;

@@ -1,11 +1,11 @@
 -- new_permits: what changes a balance of permits, with the balance behind it.
 
--- flow_frames: FLOW commands. is_early: the broker does not know the consumer yet.
+-- flow_frames: FLOW commands. is_ignored: the broker does not know the consumer yet, or not any more.
 CREATE TEMP TABLE flow_frames AS
 SELECT f.c, f.consumer_id, f.incarnation AS x, f.n, f.last_ts_ns, f.permits, s.opened_n,
   s.opened_n IS NOT NULL AND k.is_two_way AND NOT coalesce(s.ready_n < f.n, false)
     AND NOT coalesce(s.message_n < f.n, false)
-    AND NOT coalesce(u.client_before_spot > s.opened_n, false) AS is_early
+    AND NOT coalesce(u.client_before_spot > s.opened_n, false) OR i.n IS NOT NULL AS is_ignored
 FROM numbered_frames AS f JOIN numbered_connections AS k ON k.c = f.c
 JOIN (SELECT s.c, s.consumer_id, s.x, s.opened_n, max(p.ready_frame_no) AS ready_n,
   least(min(g.n), min(CASE WHEN b.has_message THEN 0 END)) AS message_n
@@ -19,6 +19,7 @@ JOIN (SELECT s.c, s.consumer_id, s.x, s.opened_n, max(p.ready_frame_no) AS ready
   GROUP BY s.c, s.consumer_id, s.x, s.opened_n) AS s ON s.c = f.c AND s.consumer_id = f.consumer_id
     AND s.x = f.incarnation
 LEFT JOIN next_hidden_acks AS u ON u.c = f.c AND u.n = f.n
+LEFT JOIN late_frames AS i ON i.c = f.c AND i.n = f.n
 WHERE f.command = 'FLOW' AND f.consumer_id IS NOT NULL;
 
 -- part_changes: by how many messages partial acks, and acks that are undone, change what a consumer
@@ -42,8 +43,8 @@ WITH changes AS (
 SELECT c, consumer_id, x, n, 'delivery' AS event, -cost AS delta, cost AS held,
   CASE WHEN cost IS NULL THEN 1 ELSE 0 END AS unread, cost IS NULL AS is_unknown, last_ts_ns
   FROM received
-UNION ALL SELECT c, consumer_id, x, n, 'grant', CASE WHEN is_early THEN 0 ELSE permits END, 0, 0,
-  NOT is_early AND permits IS NULL, last_ts_ns FROM flow_frames
+UNION ALL SELECT c, consumer_id, x, n, 'grant', CASE WHEN is_ignored THEN 0 ELSE permits END, 0, 0,
+  NOT is_ignored AND permits IS NULL, last_ts_ns FROM flow_frames
 UNION ALL SELECT s.c, s.consumer_id, s.x, f.n, 'reset', NULL, 0, 0, false, f.last_ts_ns
   FROM numbered_consumers AS s JOIN numbered_frames AS f ON f.c = s.c AND f.n = s.opened_n
   WHERE s.x > 0

@@ -262,13 +262,26 @@ def release_claimed(state: ConsumptionState, row: int) -> None:
 
 
 @inlined
-def revive(state: ConsumptionState, row: int) -> None:
-    """Set a closed consumer READY that is in use: its SUBSCRIBE and so its balance are unknown."""
-    if state.consumers.state[row] == ConsumerState.CLOSED:
-        if state.consumers.claimed[row] == 0:
-            tables.list_unlink(state.lists, state.closed, consumption_state.LIST_CLOSED, row)
-        state.consumers.known_at[row] = -1
-        mark_present(state, row)
+def stays_closed(state: ConsumptionState, row: int) -> bool:
+    """Whether a closed consumer is closed for a frame that names it; if not, it is READY then.
+
+    A frame that crossed the close, or was queued in the broker, opens nothing. But the capture may
+    have missed a SUBSCRIBE: in a gap, or with all that the client sent. The balance is unknown
+    then, as it is of a closed consumer.
+    """
+    consumers = state.consumers
+    if consumers.state[row] != ConsumerState.CLOSED:
+        return False
+    consumers.known_at[row] = -1
+    connection_row = consumers.connection_row[row]
+    if connection_row != tables.ABSENT:
+        has_gap = state.connections.broker_gap_at[connection_row] >= consumers.left_at[row]
+        if not has_gap and state.connections.is_two_way[connection_row] == 1:
+            return True
+    if consumers.claimed[row] == 0:
+        tables.list_unlink(state.lists, state.closed, consumption_state.LIST_CLOSED, row)
+    mark_present(state, row)
+    return False
 
 
 @kernel

@@ -370,8 +370,11 @@ def identify(
         _detach_from_id(state, page, cell, delivery)
     if not is_another and (pages.seen[page] >> bit) & 1:
         _recognise(state, context, row, delivery, page, cell)
-    elif deliveries.redelivery_count[delivery] > 0:
-        deliveries.cause[delivery] = redelivery.cause_of_unseen(state, group)
+    sent_ns = sent_at(state, delivery)
+    if deliveries.cause[delivery] == NULL and deliveries.redelivery_count[delivery] > 0:
+        deliveries.cause[delivery] = redelivery.cause_of_unseen(
+            state, group, consumer, sent_ns != NULL
+        )
     pages.seen[page] = wrapped(int(pages.seen[page]) | bitsets.bit_of(bit))
     pages.known[page] = wrapped(int(pages.known[page]) | bitsets.bit_of(bit))
     pages.open[page] += 1
@@ -387,7 +390,7 @@ def identify(
         state, delivery, deliveries.publish_time_ms[delivery]
     )
     deliveries.page[delivery] = page
-    deliveries.published_ns[delivery] = sent_at(state, delivery)
+    deliveries.published_ns[delivery] = sent_ns
 
 
 @inlined
@@ -482,7 +485,7 @@ def open_delivery(
     if has_identity(state, consumer, deliveries.ledger[delivery], deliveries.entry[delivery]):
         identify(state, context, row, consumer, delivery)
     elif deliveries.redelivery_count[delivery] > 0:
-        deliveries.cause[delivery] = redelivery.cause_of_unseen(state, ABSENT)
+        deliveries.cause[delivery] = redelivery.cause_of_unseen(state, ABSENT, consumer, False)
     append_delivery(state, consumer, delivery)
     list_append(state.lists, state.ages, consumption_state.LIST_AGES, delivery)
     if cost == NULL:

@@ -12,7 +12,7 @@ from dissector.limits import NULL
 from dissector.protocols.columns import FrameColumns
 from dissector.protocols.pulsar.consumption import state as consumption_state
 from dissector.protocols.pulsar.consumption.bitsets import bits_left
-from dissector.protocols.pulsar.consumption.consumers import revive
+from dissector.protocols.pulsar.consumption.consumers import stays_closed
 from dissector.protocols.pulsar.consumption.rows import PassContext
 from dissector.protocols.pulsar.consumption.state import ConsumerState, ConsumptionState
 from dissector.tables import ABSENT
@@ -125,8 +125,4 @@ def counts_flow(state: ConsumptionState, consumer: int) -> bool:
         if not has_gap and connections.is_two_way[row] == 1:
             return False
         consumers.state[consumer] = ConsumerState.READY
-    elif consumers.state[consumer] == ConsumerState.CLOSED and row != ABSENT:
-        if connections.broker_gap_at[row] < consumers.left_at[consumer]:
-            return False
-        revive(state, consumer)
-    return True
+    return not stays_closed(state, consumer)

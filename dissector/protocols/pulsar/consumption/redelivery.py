@@ -59,9 +59,10 @@ def cause_of_known(state: ConsumptionState, group: int, consumer: int, cell: int
             return enums.CAUSE_FAILOVER_SWITCH
     if consumers.left_at[owner] == 0:
         # A REDELIVER of all crosses messages in flight: it is seen before messages that the broker
-        # had sent by then, and the broker redelivers all of these. Several in a row cause several
-        # redeliveries of the same message, and nothing else does while a consumer is present.
-        is_asked = owner == consumer and consumers.wants_all[consumer] == 1
+        # had sent by then, and the broker redelivers all of these, to any consumer. Several in a
+        # row cause several redeliveries of the same message, and nothing else does while a
+        # consumer is present.
+        is_asked = consumers.wants_all[owner] == 1
         return enums.CAUSE_EXPLICIT if is_asked else enums.CAUSE_UNKNOWN
     if consumers.left_by[owner] == LeftBy.UNSEEN:
         return enums.CAUSE_UNKNOWN
@@ -87,8 +88,15 @@ def cause_of_forgotten(state: ConsumptionState, group: int) -> int:
 
 
 @kernel
-def cause_of_unseen(state: ConsumptionState, group: int) -> int:
-    """The cause if the broker counts an earlier delivery that is not in the capture."""
-    if group != ABSENT and state.groups.gap_at[group] >= 0:
+def cause_of_unseen(state: ConsumptionState, group: int, consumer: int, is_sent: bool) -> int:
+    """The cause if the broker counts an earlier delivery that is not in the capture.
+
+    consumer: the receiver.
+    is_sent: the capture has the entry's SEND, so no delivery is older than it. A REDELIVER of all
+        also reaches messages that the broker had counted, but not yet written to the connection.
+    """
+    if is_sent and state.consumers.wants_all[consumer] == 1:
+        return enums.CAUSE_EXPLICIT
+    if is_sent or (group != ABSENT and state.groups.gap_at[group] >= 0):
         return enums.CAUSE_UNKNOWN
     return enums.CAUSE_PRE_CAPTURE

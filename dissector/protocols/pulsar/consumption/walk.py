@@ -14,7 +14,13 @@ from dissector.protocols.pulsar.consumption import state as consumption_state
 from dissector.protocols.pulsar.consumption.rows import ConsumptionRows, PassContext
 from dissector.protocols.pulsar.consumption.state import ConsumerState, ConsumptionState
 from dissector.protocols.pulsar.wire import commands
-from dissector.schemas.enums import DELIVERY, GRANT, UNACKED_AT_END, UNRESOLVED_AT_LIMIT
+from dissector.schemas.enums import (
+    CONSUMER_CLOSED,
+    DELIVERY,
+    GRANT,
+    UNACKED_AT_END,
+    UNRESOLVED_AT_LIMIT,
+)
 from dissector.tables import ABSENT
 
 DONE: Final = 0
@@ -43,29 +49,30 @@ def _handle_message(state: ConsumptionState, context: PassContext, row: int) -> 
     """MESSAGE: open a delivery and subtract its permits."""
     consumer = lifecycle.consumer_of(state, context, row)
     consumers = state.consumers
-    if consumers.state[consumer] == ConsumerState.CLOSED:
-        consumption_consumers.revive(state, consumer)
-    elif consumers.state[consumer] == ConsumerState.OPENING:
-        consumers.state[consumer] = ConsumerState.READY
     consumption_consumers.note_two_way(state, consumer, context.frames.is_two_way[row])
+    is_late = consumption_consumers.stays_closed(state, consumer)
+    if consumers.state[consumer] == ConsumerState.OPENING:
+        consumers.state[consumer] = ConsumerState.READY
     cost = consumption_permits.message_cost(context.frames, row, context.words)
     deliveries.open_delivery(state, context, row, consumer, cost)
     if consumer == consumption_state.OVERFLOW_CONSUMER:
         deliveries.end_all(state, context, row, consumer, UNRESOLVED_AT_LIMIT)
     delta = consumption_permits.change_balance(state, consumer, -cost if cost != NULL else NULL)
     consumption_permits.add_permit_row(state, context, row, consumer, DELIVERY, delta)
+    if is_late:
+        deliveries.end_all(state, context, row, consumer, CONSUMER_CLOSED)
 
 
 @kernel
 def _handle_flow(state: ConsumptionState, context: PassContext, row: int) -> None:
-    """FLOW: add its permits, unless the broker does not know the consumer yet."""
+    """FLOW: add its permits, unless the broker does not know the consumer yet, or any more."""
     permits = context.frames.permits[row]
     consumer = lifecycle.consumer_of(state, context, row)
     consumption_consumers.note_two_way(state, consumer, context.frames.is_two_way[row])
     delta = 0
     if consumption_permits.counts_flow(state, consumer):
         delta = consumption_permits.change_balance(state, consumer, permits)
-    else:
+    elif state.consumers.state[consumer] == ConsumerState.OPENING:
         note_frame(context.out.notices, _FLOW_BEFORE_SUBSCRIBE, context.frames, row, permits, NULL)
     consumption_permits.add_permit_row(state, context, row, consumer, GRANT, delta)
 
