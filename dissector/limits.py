@@ -153,6 +153,7 @@ MAX_ATTEMPT_SOURCES: Final = 1 << 16  # producers by name whose attempts are cou
 MAX_ANSWERED_PER_PRODUCER: Final = 1024  # of them answered ones; clients keep 1000 to send again
 MAX_SUBJECTS: Final = 1 << 18  # producers and consumers; the longest closed is forgotten
 MAX_TOPIC_HINTS: Final = 1 << 15  # ledgers, and producer names, whose topic is remembered
+LATE_ACK_MS: Final = 300_000  # from a delivery on; an ack then counts though its consumer has left
 MAX_OPEN_DELIVERIES: Final = 1 << 21  # deliveries waiting for an ack; oldest `unresolved_at_limit`
 # As many acks may wait for their answer or commit; more: their deliveries `unresolved_at_limit`.
 MAX_IDENTITY_INTERVALS: Final = 1 << 20  # intervals of entry ids already delivered

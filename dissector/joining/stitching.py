@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from dissector.joining.files import BATCH_ROWS, plain, text
-from dissector.limits import MAX_CARRIED_REQUESTS
+from dissector.limits import LATE_ACK_MS, MAX_CARRIED_REQUESTS, MAX_COMPARED_DELIVERIES
 from dissector.schemas.arrow import arrow_schema
 
 if TYPE_CHECKING:
@@ -27,6 +27,11 @@ NAME: Final = "pulsar"
 # The SQL files that derive the facts, in order.
 STEPS: Final = ("frames", "exchanges", "deliveries", "permits")
 _WHOLE: Final = "whole"
+BOUNDS: Final = {
+    "{carried}": MAX_CARRIED_REQUESTS,
+    "{compared}": MAX_COMPARED_DELIVERIES,
+    "{late}": LATE_ACK_MS * 1_000_000,
+}
 # Columns that name frames, and the columns for the rank of their capture; the first orders rows.
 _FRAMES: Final = {
     "exchanges": {"request_frame_no": "request_rank", "response_frame_no": "response_rank"},
@@ -86,12 +91,19 @@ _Path = Callable[[str], Path]  # of a table
 TableRows = tuple[str, pa.Table]  # a table's name, and rows of it
 
 
-@cache
 def statements(step: str) -> tuple[str, ...]:
-    """The SQL of a step, one statement each."""
+    """The SQL of a step, one statement each, with its bounds."""
+    sql = _text(step)
+    for name, value in BOUNDS.items():
+        sql = sql.replace(name, str(value))
+    return tuple(filter(None, map(str.strip, sql.split(";\n"))))
+
+
+@cache
+def _text(step: str) -> str:
+    """The SQL of a step without comments."""
     sql = (resources.files(__package__) / "facts" / f"{step}.sql").read_text("utf-8")
-    parts = (re.sub(r"(?m)^\s*--.*$\n?", "", part).strip() for part in sql.split(";\n"))
-    return tuple(part for part in parts if part)
+    return re.sub(r"(?m)^\s*--.*$\n?", "", sql)
 
 
 def texts() -> list[str]:
@@ -148,7 +160,7 @@ def stitched(
             _load_past(db, past)
     if leaves is not None:
         for statement in statements("boundary"):
-            db.execute(statement.replace("{carried}", str(MAX_CARRIED_REQUESTS)))
+            db.execute(statement)
         for name in LEFT:
             leaves(name).parent.mkdir(parents=True, exist_ok=True)
             db.execute(f"COPY (FROM next_{name}) TO {text(str(leaves(name)))} (FORMAT parquet)")

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from dissector.joining.files import BATCH_ROWS
 from dissector.joining.stitching import TableRows, statements
-from dissector.limits import MAX_COMPARED_DELIVERIES
 from dissector.schemas.arrow import arrow_schema
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def stitched(db: "duckdb.DuckDBPyConnection", *, is_in_turn: bool) -> Iterator[T
     for step in STEPS:
         for statement in statements(step):
             statement = statement.replace("{time}", "" if is_in_turn else "time, ")
-            db.execute(statement.replace("{compared}", str(MAX_COMPARED_DELIVERIES)))
+            db.execute(statement)
     for table, more in _MORE.items():
         computed = db.table(f"new_{table}").columns
         columns = [

@@ -102,7 +102,12 @@ CAUSE_RESET: Final = _word(CAUSES, "reset", "the group began at an older offset"
 
 # What became of deliveries.
 DELIVERY_OUTCOMES: Final[dict[str, str]] = {}
-ACKED: Final = _word(DELIVERY_OUTCOMES, "acked", "acknowledged")
+ACKED: Final = _word(
+    DELIVERY_OUTCOMES,
+    "acked",
+    "acknowledged; also behind the end of its consumer or a request to deliver it again, "
+    "within five minutes and before the next delivery",
+)
 DISCARDED: Final = _word(
     DELIVERY_OUTCOMES,
     "discarded",

@@ -20,6 +20,10 @@ CREATE TEMP TABLE open_deliveries AS
 SELECT c, n FROM received SEMI JOIN continuing_connections USING (c) JOIN delivery_ends USING (c, n)
 WHERE NOT is_past AND end_n IS NULL
 UNION
+-- A later ack may still count.
+SELECT c, n FROM released_deliveries
+WHERE next_n IS NULL AND until_ns >= (SELECT max(last_ts_ns) FROM numbered_frames)
+UNION
 SELECT e.c, e.n FROM delivery_ends AS e JOIN received AS d USING (c, n)
 JOIN pending_acks AS a ON a.c = e.end_c AND a.n = e.end_n WHERE NOT d.is_past AND e.outcome = 'acked'
 UNION
@@ -79,6 +83,7 @@ UNION SELECT n FROM needed_requests
 UNION SELECT p.answer FROM pairs AS p SEMI JOIN needed_requests AS q ON q.n = p.ask
   WHERE p.answer IS NOT NULL
 UNION SELECT n FROM switches
+UNION SELECT sweep_n FROM swept_deliveries SEMI JOIN open_deliveries USING (c, n)
 UNION SELECT max(n) FROM sweeps SEMI JOIN continuing_connections USING (c) GROUP BY c, consumer_id, x;
 
 CREATE TEMP VIEW next_before_end AS

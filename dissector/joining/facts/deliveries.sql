@@ -133,6 +133,8 @@ CREATE TEMP TABLE all_ack_ids AS
 SELECT y.fate, y.refused_n, y.ended_n, k.c, a.frame_no AS n, a.consumer_id, a.incarnation AS x, s.g, s.is_shared,
   s.subscription_type, a.action, a.ack_type, a.ledger_id AS ledger, a.entry_id AS entry,
   a.batch_size, a.ack_set, a.validation_error IS NOT NULL AS is_discard,
+  a.request_id IS NOT NULL OR (a.txn_most_bits IS NOT NULL AND a.txn_least_bits IS NOT NULL)
+    AS is_undecided,
   a.validation_error IS NULL AND coalesce(len(a.ack_set), 0) > 0 AS is_part, a.txn_most_bits,
     a.txn_least_bits,
   a.ack_type = 'Cumulative' AND m.frame_no IS NULL AS is_only
@@ -150,7 +152,8 @@ SELECT * FROM all_ack_ids WHERE fate IS DISTINCT FROM 'ack_refused' OR is_discar
 -- said_deliveries: each id with the delivery that it names, in whole or in part.
 CREATE TEMP TABLE said_deliveries AS
 SELECT d.c, d.n, a.n AS said_n, a.c AS said_c, a.action, a.is_discard, a.is_part, a.batch_size,
-  a.ack_set, a.txn_most_bits, a.txn_least_bits, a.fate, a.refused_n, a.ended_n, a.ack_type
+  a.ack_set, a.txn_most_bits, a.txn_least_bits, a.fate, a.refused_n, a.ended_n, a.ack_type,
+  a.is_undecided
 FROM all_ack_ids AS a JOIN received AS d ON d.g = a.g AND d.ledger = a.ledger AND d.entry = a.entry
 WHERE d.has_id AND a.n > d.n AND (d.next_n IS NULL OR a.n < d.next_n)
   AND (a.ack_type IS DISTINCT FROM 'Cumulative' OR (a.is_part AND a.is_only AND NOT a.is_shared
@@ -396,14 +399,13 @@ LEFT JOIN (SELECT c, n, undone_n, any_value(fate) AS fate FROM claims GROUP BY c
   ON u.c = s.c AND u.n = s.n AND u.undone_n = s.until_n
 WHERE s.is_aside;
 
--- batch_acks: for deliveries without claims, the remaining messages of a batch after each partial ack:
--- the bits that are 1 in all acks so far.
-CREATE TEMP TABLE batch_acks AS
+-- narrowed: the remaining messages of a batch after each partial ack of a table: the bits that are 1 in
+-- all acks so far.
+CREATE TEMP MACRO narrowed(part_acks) AS TABLE
 WITH partial_acks AS (
   SELECT p.c, p.n, p.said_n, p.said_c, p.ack_set, d.ack_set AS came_set, d.cost,
     coalesce(d.messages, nullif(p.batch_size, 0), 64 * len(p.ack_set)) AS bits
-  FROM said_deliveries AS p JOIN received AS d ON d.c = p.c AND d.n = p.n
-  WHERE p.is_part AND p.action = 'ack' AND (p.c, p.n) NOT IN (SELECT c, n FROM claims)
+  FROM query_table(part_acks) AS p JOIN received AS d ON d.c = p.c AND d.n = p.n
 ),
 words AS (
   SELECT *, unnest(range((bits + 63) // 64)) AS w FROM partial_acks
@@ -412,14 +414,21 @@ masked AS (
   SELECT *, CASE WHEN bits - 64 * w >= 64 THEN -1 ELSE (1::BIGINT << (bits - 64 * w)) - 1
     END AS mask FROM words
 ),
-narrowed AS (
+narrowed_words AS (
   SELECT c, n, said_n, said_c, cost, w,
     bit_and(coalesce(ack_set[w + 1], 0)) OVER so_far & mask & came AS word
   FROM (SELECT *, CASE WHEN len(came_set) > 0 THEN coalesce(came_set[w + 1], 0) ELSE -1 END AS came
     FROM masked) WINDOW so_far AS (PARTITION BY c, n, w ORDER BY said_n)
 )
 SELECT c, n, said_n, said_c, least(sum(bit_count(word))::BIGINT, any_value(cost)) AS messages_left
-FROM (SELECT DISTINCT * FROM narrowed) GROUP BY c, n, said_n, said_c;
+FROM (SELECT DISTINCT * FROM narrowed_words) GROUP BY c, n, said_n, said_c;
+
+-- batch_acks: the partial acks of deliveries without claims.
+CREATE TEMP TABLE batch_part_acks AS
+FROM said_deliveries
+WHERE is_part AND action = 'ack' AND (c, n) NOT IN (SELECT c, n FROM claims);
+
+CREATE TEMP TABLE batch_acks AS FROM narrowed('batch_part_acks');
 
 -- sweeps: requests to redeliver all messages of a consumer.
 CREATE TEMP TABLE sweeps AS
@@ -529,6 +538,39 @@ UNION ALL BY NAME
 SELECT k.c, b.n, b.n AS end_n, CASE WHEN b.outcome IN ('ack_rolled_back', 'ack_uncommitted')
   THEN 'acked' ELSE b.outcome END AS outcome, b.outcome AS fate
 FROM before_deliveries AS b JOIN numbered_connections AS k ON k.connection_id = b.chain;
+
+-- released_deliveries: deliveries that ended without an ack, and none that waits for an answer or a
+-- commit: their consumer had left, or had asked for the entry again. The broker counts a plain ack up to
+-- until_ns and the next delivery of the entry.
+CREATE TEMP TABLE released_deliveries AS
+SELECT e.c, e.n, e.end_n, e.ended_packet, d.last_ts_ns, d.last_ts_ns + {late} AS until_ns, d.next_n
+FROM delivery_ends AS e JOIN received AS d USING (c, n)
+JOIN numbered_consumers AS s ON s.c = d.c AND s.consumer_id = d.consumer_id AND s.x = d.x
+WHERE e.outcome IN ('redelivery_requested', 'consumer_closed', 'conn_closed') AND d.has_id
+  AND NOT d.is_past AND s.topic IS NOT NULL AND s.subscription IS NOT NULL
+  AND NOT coalesce(e.end_n < s.topic_n OR e.end_n < s.subscription_n, false)
+  AND NOT EXISTS (FROM said_deliveries AS p JOIN numbered_frames AS a ON a.c = p.said_c AND a.n = p.said_n
+    WHERE p.c = e.c AND p.n = e.n AND p.action = 'ack' AND p.is_undecided AND NOT p.is_discard
+      AND CASE WHEN e.end_n IS NULL THEN a.last_packet <= e.ended_packet ELSE p.said_n < e.end_n END);
+
+-- late_acks: the plain acks of these. messages_left: behind the ack.
+CREATE TEMP TABLE plain_late_acks AS
+SELECT p.*, i.is_late, a.first_ts_ns
+FROM said_deliveries AS p JOIN released_deliveries AS r ON r.c = p.c AND r.n = p.n
+JOIN numbered_frames AS a ON a.c = p.said_c AND a.n = p.said_n
+CROSS JOIN LATERAL (SELECT CASE WHEN r.end_n IS NULL THEN a.last_packet > r.ended_packet
+  ELSE p.said_n > r.end_n END AS is_late) AS i
+WHERE p.action = 'ack' AND NOT p.is_discard AND (NOT i.is_late OR (NOT p.is_undecided
+  AND p.ack_type IS DISTINCT FROM 'Cumulative' AND a.first_ts_ns BETWEEN r.last_ts_ns AND r.until_ns));
+
+CREATE TEMP TABLE late_part_acks AS FROM plain_late_acks WHERE is_part;
+
+CREATE TEMP TABLE late_acks AS
+SELECT p.c, p.n, p.said_n, any_value(p.first_ts_ns) AS first_ts_ns,
+  min(CASE WHEN p.is_part THEN b.messages_left ELSE 0 END) AS messages_left
+FROM plain_late_acks AS p
+LEFT JOIN narrowed('late_part_acks') AS b ON b.c = p.c AND b.n = p.n AND b.said_n = p.said_n
+WHERE p.is_late GROUP BY p.c, p.n, p.said_n;
 
 -- published: the time at which the SEND of an entry was complete, by the entry of its receipt.
 CREATE TEMP TABLE published AS
@@ -657,13 +699,16 @@ bits AS (
   LEFT JOIN numbered_frames AS u ON u.n = b.undone_n AND o.over_n IS NULL
   GROUP BY b.c, b.n, b.bit
 )
-SELECT c, n, count(*) FILTER (NOT coalesce(is_acked, false)) AS messages_open FROM bits GROUP BY c, n
+SELECT c, n, count(*) FILTER (NOT coalesce(is_acked, false)) AS messages_open FROM bits
+WHERE (c, n) NOT IN (SELECT c, n FROM late_acks) GROUP BY c, n
 UNION ALL
 SELECT p.c, p.n, min(p.messages_left) FROM batch_acks AS p JOIN delivery_ends AS o
   ON o.c = p.c AND o.n = p.n
 LEFT JOIN numbered_frames AS f ON f.c = p.said_c AND f.n = p.said_n AND p.said_c <> p.c
 WHERE p.said_n <= coalesce(o.end_n, 2e18) AND NOT coalesce(f.last_packet > o.ended_packet, false)
-GROUP BY p.c, p.n;
+  AND (p.c, p.n) NOT IN (SELECT c, n FROM late_acks)
+GROUP BY p.c, p.n
+UNION ALL SELECT c, n, min(messages_left) FROM late_acks GROUP BY c, n;
 
 CREATE TEMP TABLE new_deliveries AS
 WITH group_gaps AS (
@@ -699,14 +744,16 @@ SELECT k.connection_id, d.n AS frame_no, make_timestamptz(d.last_ts_ns // 1000) 
   CASE WHEN NOT coalesce(o.end_n < s.subscription_n, false) THEN s.name END AS consumer_name,
   d.ledger AS ledger_id, d.entry AS entry_id, d.partition, d.batch_size,
   d.cost AS message_count, CASE WHEN d.cost IS NOT NULL AND o.outcome <> 'unknown_gap' THEN greatest(d.cost
-    - CASE WHEN o.outcome = 'acked' AND o.fate IS NULL THEN 0
+    - CASE WHEN q.n IS NOT NULL OR (o.outcome = 'acked' AND o.fate IS NULL) THEN 0
     ELSE least(coalesce(l.messages_open, d.cost), d.cost) END, 0) END AS messages_acked,
   d.ack_set, coalesce(d.redelivery_count, 0) AS redelivery_count,
   y.cause IS NOT NULL AS is_redelivered, y.cause AS redelivery_cause,
-  y.previous_n AS previous_frame_no, coalesce(o.fate, o.outcome) AS outcome,
-  CASE WHEN o.outcome IN ('acked', 'discarded') THEN o.end_n
+  y.previous_n AS previous_frame_no,
+  CASE WHEN q.n IS NOT NULL THEN 'acked' ELSE coalesce(o.fate, o.outcome) END AS outcome,
+  CASE WHEN q.n IS NOT NULL THEN q.said_n WHEN o.outcome IN ('acked', 'discarded') THEN o.end_n
     WHEN o.outcome IN ('ack_refused', 'ack_rolled_back') THEN o.refused_n END AS ack_frame_no,
-  CASE WHEN o.outcome = 'acked' AND o.fate IS NULL AND had_id AND d.is_timed AND a.first_ts_ns >= d.last_ts_ns
+  CASE WHEN q.n IS NOT NULL AND d.is_timed THEN q.first_ts_ns - d.last_ts_ns
+    WHEN o.outcome = 'acked' AND o.fate IS NULL AND had_id AND d.is_timed AND a.first_ts_ns >= d.last_ts_ns
     THEN a.first_ts_ns - d.last_ts_ns END AS ack_latency_ns,
   CASE WHEN had_id AND d.is_timed AND d.last_ts_ns >= coalesce(p.sent_ns, v.sent_ns)
     THEN d.last_ts_ns - coalesce(p.sent_ns, v.sent_ns) END AS publish_to_delivery_ns,
@@ -720,6 +767,10 @@ CROSS JOIN LATERAL (SELECT d.has_id AND NOT (d.ledger = 0 AND d.entry = 0
   AND coalesce(o.end_n < s.topic_n, false)) AS had_id) AS i
 LEFT JOIN numbered_frames AS a ON a.command = 'ACK' AND a.c = o.end_c AND a.n = o.end_n
 LEFT JOIN left_over AS l ON l.c = d.c AND l.n = d.n
+LEFT JOIN (
+  SELECT c, n, min(said_n) AS said_n, arg_min(first_ts_ns, said_n) AS first_ts_ns FROM late_acks
+  WHERE messages_left = 0 GROUP BY c, n
+) AS q ON q.c = d.c AND q.n = d.n
 -- A receipt counts if it comes before the delivery's end; if the ack is answered, before that answer.
 LEFT JOIN pairs AS w ON w.asked = 'ACK' AND w.c = o.end_c AND w.ask = o.end_n
 LEFT JOIN published AS p ON p.t = d.t AND p.ledger = d.ledger AND p.entry = d.entry

@@ -190,7 +190,7 @@ def said(at: Place, number: int, script: Iterable[Said]) -> Tape:
 def test_a_peer_that_asks_and_asks_leaves_so_much_open_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stitching, "MAX_CARRIED_REQUESTS", 3)
+    monkeypatch.setitem(stitching.BOUNDS, "{carried}", 3)
     at = Place()
     tape = said(at, 0, (*map(at.lookup, range(10, 18)), *map(found, range(10, 18))))
     for part, content in enumerate(parts(capture(tape.records()), [OPENING + 4, OPENING + 8])):

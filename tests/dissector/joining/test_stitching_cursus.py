@@ -130,7 +130,7 @@ def test_what_comes_again_too_often_is_told_by_first_offsets(
     lake = landed(tmp_path, parts(data, [100]))
     by_ranges = joined(lake, tmp_path / "ranges")["deliveries"]
     assert sum(by_ranges["is_redelivered"].to_pylist()) > 1
-    monkeypatch.setattr(stitching_cursus, "MAX_COMPARED_DELIVERIES", 0)
+    monkeypatch.setitem(stitching.BOUNDS, "{compared}", 0)
     by_offsets = joined(lake, tmp_path / "offsets")["deliveries"]
     assert by_offsets["is_redelivered"].equals(by_ranges["is_redelivered"])
     assert by_offsets["redelivery_cause"].equals(by_ranges["redelivery_cause"])

@@ -10,7 +10,13 @@ from dissector.protocols.frame_notices import note_frame
 from dissector.protocols.pulsar.consumption import bitsets, claims
 from dissector.protocols.pulsar.consumption import state as consumption_state
 from dissector.protocols.pulsar.consumption.consumers import find_consumer
-from dissector.protocols.pulsar.consumption.deliveries import end_all, end_delivery, has_identity
+from dissector.protocols.pulsar.consumption.deliveries import (
+    LATE_ACK_NS,
+    end_all,
+    end_delivery,
+    end_released,
+    has_identity,
+)
 from dissector.protocols.pulsar.consumption.identities import cell_of, find_page
 from dissector.protocols.pulsar.consumption.published import transaction_of
 from dissector.protocols.pulsar.consumption.rows import PassContext
@@ -215,6 +221,32 @@ def _has_nothing_left(state: ConsumptionState, delivery: int) -> bool:
     return left == 0
 
 
+@kernel
+def _ack_released(
+    state: ConsumptionState, context: PassContext, row: int, delivery: int, index: int
+) -> None:
+    """Acknowledge the messages of a released delivery that an id names, by a plain ACK in time."""
+    frames = context.frames
+    deliveries = state.deliveries
+    elapsed = frames.first_ts_ns[row] - deliveries.last_ns[delivery]
+    if elapsed < 0 or elapsed > LATE_ACK_NS or frames.validation_error[row] != NULL:
+        return
+    if claims.is_decided_later(frames, row):
+        return
+    if index != ABSENT and context.ids.ack_set_count[index] > 0:
+        left = _and_ack_set(state, context, delivery, index, ABSENT)
+        if left == ABSENT:
+            return
+        if left > 0:
+            if deliveries.left[delivery] != NULL:
+                deliveries.left[delivery] = min(left, deliveries.left[delivery])
+            return
+    deliveries.ack_frame_no[delivery] = frames.frame_no[row]
+    if deliveries.is_timed[delivery] == 1:
+        deliveries.ack_latency_ns[delivery] = elapsed
+    end_released(state, context, row, delivery, ACKED)
+
+
 @inlined
 def _ack_delivery(
     state: ConsumptionState,
@@ -230,6 +262,9 @@ def _ack_delivery(
     """
     frames = context.frames
     deliveries = state.deliveries
+    if deliveries.released[delivery] != NULL:
+        _ack_released(state, context, row, delivery, index)
+        return
     is_later = claims.is_decided_later(frames, row)
     is_discarded = frames.validation_error[row] != NULL
     is_part = index != ABSENT and not is_discarded and context.ids.ack_set_count[index] > 0
@@ -414,5 +449,6 @@ def handle_redeliver(state: ConsumptionState, context: PassContext, row: int) ->
             delivery != ABSENT
             and state.deliveries.consumer[delivery] == consumer
             and state.deliveries.is_claimed[delivery] == 0
+            and state.deliveries.released[delivery] == NULL
         ):
             end_delivery(state, context, row, delivery, REDELIVERY_REQUESTED)

@@ -102,6 +102,7 @@ def _bind_claim(state: ConsumptionState, claim: int, delivery: int) -> None:
     """Link a claim to a delivery, all of whose messages it acknowledges."""
     state.claims.delivery[claim] = delivery
     state.claims.frame_no[claim] = state.deliveries.frame_no[delivery]
+    state.deliveries.was_claimed[delivery] = 1
     tables.list_append(state.deliveries, state.shares, delivery, claim)
 
 

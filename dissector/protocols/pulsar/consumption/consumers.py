@@ -241,6 +241,12 @@ def mark_present(state: ConsumptionState, row: int) -> None:
 
 
 @inlined
+def is_kept(state: ConsumptionState, row: int) -> bool:
+    """Whether deliveries name a consumer that is closed, so that its row must not be reused."""
+    return bool(state.consumers.claimed[row] > 0 or state.consumers.released[row] > 0)
+
+
+@inlined
 def retire(state: ConsumptionState, row: int) -> None:
     """Set a consumer CLOSED; it must have no open deliveries."""
     consumers = state.consumers
@@ -248,7 +254,7 @@ def retire(state: ConsumptionState, row: int) -> None:
         consumers.state[row] = ConsumerState.CLOSED
         consumers.unacked[row] = 0
         consumers.unread[row] = 0
-        if consumers.claimed[row] == 0:
+        if not is_kept(state, row):
             tables.list_append(state.lists, state.closed, consumption_state.LIST_CLOSED, row)
 
 
@@ -257,7 +263,24 @@ def release_claimed(state: ConsumptionState, row: int) -> None:
     """One delivery fewer waits for claims; without any, a closed consumer's row may be reused."""
     consumers = state.consumers
     consumers.claimed[row] -= 1
-    if consumers.claimed[row] == 0 and consumers.state[row] == ConsumerState.CLOSED:
+    if consumers.state[row] == ConsumerState.CLOSED and not is_kept(state, row):
+        tables.list_append(state.lists, state.closed, consumption_state.LIST_CLOSED, row)
+
+
+@inlined
+def hold_released(state: ConsumptionState, row: int) -> None:
+    """One released delivery more names a consumer."""
+    if state.consumers.state[row] == ConsumerState.CLOSED and not is_kept(state, row):
+        tables.list_unlink(state.lists, state.closed, consumption_state.LIST_CLOSED, row)
+    state.consumers.released[row] += 1
+
+
+@inlined
+def forget_released(state: ConsumptionState, row: int) -> None:
+    """One released delivery fewer names a consumer."""
+    consumers = state.consumers
+    consumers.released[row] -= 1
+    if consumers.state[row] == ConsumerState.CLOSED and not is_kept(state, row):
         tables.list_append(state.lists, state.closed, consumption_state.LIST_CLOSED, row)
 
 
@@ -278,7 +301,7 @@ def stays_closed(state: ConsumptionState, row: int) -> bool:
         has_gap = state.connections.broker_gap_at[connection_row] >= consumers.left_at[row]
         if not has_gap and state.connections.is_two_way[connection_row] == 1:
             return True
-    if consumers.claimed[row] == 0:
+    if not is_kept(state, row):
         tables.list_unlink(state.lists, state.closed, consumption_state.LIST_CLOSED, row)
     mark_present(state, row)
     return False

@@ -5,6 +5,12 @@ is (topic, subscription, ledger, entry), so an ack of any consumer of the subscr
 an id is delivered again while its delivery is open, an ack counts for the latest delivery; the
 older one stays open, without the identity, until its consumer leaves.
 
+A client still acknowledges what it got before its consumer was closed, on its next connection, and
+an ACK may cross the request to redeliver everything. The broker counts it. So a delivery that ends
+without an ACK is *released*: it is neither its consumer's nor in its sums any more, but keeps its
+id. A plain ACK of the id acknowledges it after all, up to LATE_ACK_MS behind the delivery and until
+the id is delivered again; its row is written then.
+
 A broker that begins anew numbers its ledgers and entries from the start. The same id with another
 stored checksum, or without one with another publish time, is another message: this is no
 redelivery, and the older message's publish time does not apply to it.
@@ -15,10 +21,8 @@ from typing import Final
 from dissector.blocks import Int64Array
 from dissector.codecs.integers import wrapped
 from dissector.jit import inlined, kernel
-from dissector.limits import MAX_BATCH_WORDS, NULL
-from dissector.notices import NOTICE_NUMBER
+from dissector.limits import LATE_ACK_MS, MAX_BATCH_WORDS, NULL
 from dissector.protocols.columns import CHECKSUM_MISMATCH, COMPLETE, CUT_BY_SNAPLEN, FrameColumns
-from dissector.protocols.frame_notices import note_frame
 from dissector.protocols.pulsar.consumption import (
     bitsets,
     identities,
@@ -27,20 +31,26 @@ from dissector.protocols.pulsar.consumption import (
     standing,
 )
 from dissector.protocols.pulsar.consumption import state as consumption_state
-from dissector.protocols.pulsar.consumption.consumers import packed_consumer, release_claimed
-from dissector.protocols.pulsar.consumption.rows import ConsumptionRows, PassContext
+from dissector.protocols.pulsar.consumption.consumers import (
+    forget_released,
+    hold_released,
+    packed_consumer,
+    release_claimed,
+)
+from dissector.protocols.pulsar.consumption.delivery_rows import sent_at, write_row
+from dissector.protocols.pulsar.consumption.rows import PassContext
 from dissector.protocols.pulsar.consumption.state import ConsumptionState
 from dissector.schemas import enums
 from dissector.tables import ABSENT, allocate_row, give_row, list_append, list_unlink
 
-_NEGATIVE_DURATION: Final = NOTICE_NUMBER["negative_duration"]
+LATE_ACK_NS: Final = LATE_ACK_MS * 1_000_000
 
 
 @kernel
 def end_delivery(
     state: ConsumptionState, context: PassContext, row: int, delivery: int, outcome: int
 ) -> None:
-    """Close an open delivery: unlink it, write its row and free it."""
+    """Close an open delivery: unlink it; write its row, or release it."""
     deliveries = state.deliveries
     consumers = state.consumers
     consumer = deliveries.consumer[delivery]
@@ -58,38 +68,75 @@ def end_delivery(
             consumers.unread[consumer] -= 1
         else:
             consumers.unacked[consumer] -= left
-    _set_ack_columns(state, delivery, outcome)
     cell = identities.cell_of(state, delivery)
     if cell != ABSENT:
         state.pages.open[deliveries.page[delivery]] -= 1
-        state.cells.delivery[cell] = ABSENT
         state.cells.end[cell] = _end_code(outcome)
+        if _may_be_acked_late(state, delivery, outcome):
+            _release(state, delivery, outcome)
+            return
+        state.cells.delivery[cell] = ABSENT
     if outcome == enums.UNRESOLVED_AT_LIMIT:
         state.counters[consumption_state.DELIVERIES_GIVEN_UP] += 1
-    _write_row(state, context, row, delivery, outcome)
+    _write_and_free(state, context, row, delivery, outcome)
+
+
+@inlined
+def _may_be_acked_late(state: ConsumptionState, delivery: int, outcome: int) -> bool:
+    """Whether a later ACK may count for a delivery that ends: the names of its row are known, and
+    no ACK of it waits, or waited, for its answer or commit."""
+    consumer = state.deliveries.consumer[delivery]
+    return bool(
+        outcome in (enums.REDELIVERY_REQUESTED, enums.CONSUMER_CLOSED, enums.DELIVERY_CONN_CLOSED)
+        and state.deliveries.was_claimed[delivery] == 0
+        and state.consumers.topic[consumer] != NULL
+        and state.consumers.subscription[consumer] != NULL
+        and consumer != consumption_state.OVERFLOW_CONSUMER
+    )
+
+
+@inlined
+def _release(state: ConsumptionState, delivery: int, outcome: int) -> None:
+    """Keep a delivery that has ended for an ACK that comes late. Its publish time is fixed."""
+    deliveries = state.deliveries
+    deliveries.released[delivery] = outcome
+    if deliveries.published_ns[delivery] == NULL:
+        deliveries.published_ns[delivery] = sent_at(state, delivery)
+    hold_released(state, deliveries.consumer[delivery])
+    list_append(state.lists, state.ages, consumption_state.LIST_RELEASED, delivery)
+
+
+@kernel
+def end_released(
+    state: ConsumptionState, context: PassContext, row: int, delivery: int, outcome: int
+) -> None:
+    """Write the row of a released delivery and free it."""
+    list_unlink(state.lists, state.ages, consumption_state.LIST_RELEASED, delivery)
+    cell = identities.cell_of(state, delivery)
+    if cell != ABSENT:
+        state.cells.delivery[cell] = ABSENT
+    _write_and_free(state, context, row, delivery, outcome)
+    forget_released(state, state.deliveries.consumer[delivery])
+
+
+@kernel
+def end_oldest_released(state: ConsumptionState, context: PassContext, row: int) -> None:
+    """Write the row of the delivery that was released first."""
+    delivery = state.lists.first[consumption_state.LIST_RELEASED]
+    end_released(state, context, row, delivery, state.deliveries.released[delivery])
+
+
+@inlined
+def _write_and_free(
+    state: ConsumptionState, context: PassContext, row: int, delivery: int, outcome: int
+) -> None:
+    """Write the row of a delivery that has ended, and free it."""
+    deliveries = state.deliveries
+    write_row(state, context, row, delivery, outcome)
     if deliveries.word_block[delivery] != ABSENT:
         bitsets.free_words(state, deliveries.word_block[delivery])
     deliveries.frame_no[delivery] = NULL  # claims on it are void
     give_row(state.delivery_pool, delivery)
-
-
-@inlined
-def _set_ack_columns(state: ConsumptionState, delivery: int, outcome: int) -> None:
-    """Set the columns of its ACK: an acked delivery has none left; any other has no latency, and
-    the ACK's frame only if that explains the outcome."""
-    deliveries = state.deliveries
-    if outcome == enums.ACKED:
-        if deliveries.left[delivery] != NULL:
-            deliveries.left[delivery] = 0
-        return
-    deliveries.ack_latency_ns[delivery] = NULL
-    if outcome not in (
-        enums.DISCARDED,
-        enums.ACK_REFUSED,
-        enums.ACK_ROLLED_BACK,
-        enums.ACK_UNCOMMITTED,
-    ):
-        deliveries.ack_frame_no[delivery] = NULL
 
 
 @inlined
@@ -135,121 +182,21 @@ def end_all(
         end_delivery(state, context, row, delivery, its_outcome)
 
 
-@inlined
-def sent_at(state: ConsumptionState, delivery: int) -> int:
-    """When the SEND of a delivery's entry was complete, ns; null if unknown."""
-    deliveries = state.deliveries
-    consumer = deliveries.consumer[delivery]
-    connection = state.consumers.connection[consumer]
-    topic = state.consumers.topic[consumer]
-    ledger, entry = deliveries.ledger[delivery], deliveries.entry[delivery]
-    return published.published_ns(
-        state, topic, connection, ledger, entry, published.proxy_side_of(state, connection)
-    )
-
-
-@inlined
-def has_id(state: ConsumptionState, delivery: int) -> bool:
-    """Whether a delivery was entered under its id, even if a later one replaced it there."""
-    deliveries = state.deliveries
-    return bool(deliveries.page[delivery] != ABSENT or deliveries.superseded_at[delivery] > 0)
-
-
-@inlined
-def _publish_to_delivery(
-    state: ConsumptionState, context: PassContext, row: int, delivery: int
-) -> int:
-    """From SEND to MESSAGE in ns; null if the SEND is unknown, or, with a notice, if negative."""
-    deliveries = state.deliveries
-    sent_ns = deliveries.published_ns[delivery]
-    # The receipt of a SEND may be seen after its MESSAGE.
-    if sent_ns == NULL and has_id(state, delivery):
-        sent_ns = sent_at(state, delivery)
-    if sent_ns == NULL or deliveries.is_timed[delivery] == 0:
-        return NULL
-    elapsed = deliveries.last_ns[delivery] - sent_ns
-    if elapsed < 0:
-        # A broker that began anew may have given the id to another entry since.
-        if deliveries.page[delivery] == ABSENT:
-            return NULL
-        note_frame(context.out.notices, _NEGATIVE_DURATION, context.frames, row, NULL, NULL)
-        return NULL
-    return int(elapsed)
-
-
-@inlined
-def _write_set(state: ConsumptionState, out: ConsumptionRows, delivery: int, row: int) -> None:
-    """Copy the MESSAGE's own ack_set to the row's words."""
-    count = state.deliveries.set_words[delivery]
-    target = state.counters[consumption_state.OUT_WORDS]
-    out.deliveries.ack_set_at[row] = target
-    out.deliveries.ack_set_count[row] = count
-    if count > 0:
-        at = bitsets.words_at(state.deliveries.word_block[delivery])
-        for word in range(count):
-            out.words[target + word] = state.words[at + word]
-        state.counters[consumption_state.OUT_WORDS] = target + count
-
-
-@inlined
-def _write_row(
-    state: ConsumptionState, context: PassContext, frame: int, delivery: int, outcome: int
-) -> None:
-    """Write a row of deliveries, with its consumer's current names."""
-    deliveries = state.deliveries
-    consumers = state.consumers
-    consumer = deliveries.consumer[delivery]
-    row = state.counters[consumption_state.OUT_DELIVERIES]
-    state.counters[consumption_state.OUT_DELIVERIES] = row + 1
-    to = context.out.deliveries
-    to.connection_id[row] = consumers.connection[consumer]
-    to.frame_no[row] = deliveries.frame_no[delivery]
-    to.ts[row] = deliveries.last_ns[delivery]
-    to.topic[row] = consumers.topic[consumer]
-    to.subscription[row] = consumers.subscription[consumer]
-    to.subscription_type[row] = consumers.type[consumer]
-    to.consumer_id[row] = consumers.id[consumer]
-    to.incarnation[row] = consumers.incarnation[consumer]
-    to.consumer_name[row] = consumers.name[consumer]
-    to.ledger_id[row] = deliveries.ledger[delivery]
-    to.entry_id[row] = deliveries.entry[delivery]
-    to.partition[row] = deliveries.partition[delivery]
-    to.batch_size[row] = deliveries.batch_size[delivery]
-    count = deliveries.count[delivery]
-    left = deliveries.left[delivery]
-    to.message_count[row] = count
-    if outcome != enums.ACKED and deliveries.length[delivery] > 0:
-        left = standing.messages_left(state, delivery, standing.DECIDED)
-    if outcome == enums.UNKNOWN_GAP:
-        left = NULL  # what the missing acks said
-    to.messages_acked[row] = max(count - left, 0) if count != NULL and left != NULL else NULL
-    _write_set(state, context.out, delivery, row)
-    cause = deliveries.cause[delivery]
-    to.redelivery_count[row] = max(deliveries.redelivery_count[delivery], 0)
-    to.is_redelivered[row] = 0 if cause == NULL else 1
-    to.redelivery_cause[row] = cause
-    to.previous_frame_no[row] = deliveries.previous_frame_no[delivery]
-    to.previous_connection_id[row] = deliveries.previous_connection[delivery]
-    to.outcome[row] = outcome
-    to.ack_frame_no[row] = deliveries.ack_frame_no[delivery]
-    to.ack_latency_ns[row] = deliveries.ack_latency_ns[delivery]
-    to.publish_to_delivery_ns[row] = _publish_to_delivery(state, context, frame, delivery)
-    to.deliver_at_ms[row] = deliveries.deliver_at_ms[delivery]
-    to.checksum[row] = deliveries.checksum[delivery]
-    to.crc32c_stored[row] = deliveries.crc32c[delivery]
-    to.closing_row[row] = state.counters[consumption_state.ORDINAL]
-
-
 @kernel
 def _free_page(state: ConsumptionState, context: PassContext, row: int) -> None:
-    """Evict a page of ids; its open deliveries end at the limit."""
+    """Evict a page of ids; its open deliveries end at the limit, no ACK finds released ones."""
     page = identities.page_to_evict(state)
-    if state.pages.open[page] > 0:
+    if state.pages.open[page] > 0 or state.lists.length[consumption_state.LIST_RELEASED] > 0:
         for cell in range(consumption_state.PAGE_ENTRIES):
             if (state.pages.known[page] >> cell) & 1:
                 delivery = state.cells.delivery[page * consumption_state.PAGE_ENTRIES + cell]
-                if delivery != ABSENT:
+                if delivery == ABSENT:
+                    continue
+                released = state.deliveries.released[delivery]
+                if released == NULL:
                     end_delivery(state, context, row, delivery, enums.UNRESOLVED_AT_LIMIT)
+                else:
+                    end_released(state, context, row, delivery, released)
     identities.evict_page(state, page)
 
 
@@ -268,10 +215,14 @@ def has_identity(state: ConsumptionState, consumer: int, ledger: int, entry: int
 
 
 @kernel
-def _detach_from_id(state: ConsumptionState, page: int, cell: int, delivery: int) -> None:
-    """Detach the cell's open delivery, if any, from its id, which is delivered again."""
+def _detach_from_id(
+    state: ConsumptionState, context: PassContext, row: int, page: int, cell: int, delivery: int
+) -> None:
+    """Detach the cell's delivery, if any, from its id, which is delivered again."""
     older = state.cells.delivery[cell]
-    if older != ABSENT:
+    if older != ABSENT and state.deliveries.released[older] != NULL:
+        end_released(state, context, row, older, state.deliveries.released[older])
+    elif older != ABSENT:
         state.deliveries.page[older] = ABSENT
         frame_no = state.deliveries.frame_no[delivery]
         state.deliveries.superseded_at[older] = frame_no
@@ -311,7 +262,8 @@ def _forget_publish_time(state: ConsumptionState, consumer: int, delivery: int, 
     proxy_side = published.proxy_side_of(state, connection)
     topic = state.consumers.topic[consumer]
     older = state.cells.delivery[cell]
-    if older != ABSENT and deliveries.published_ns[older] == NULL:
+    is_open = older != ABSENT and deliveries.released[older] == NULL
+    if is_open and deliveries.published_ns[older] == NULL:
         sent_ns = sent_at(state, older)
         if sent_ns != NULL and sent_ns <= deliveries.last_ns[older]:
             deliveries.published_ns[older] = sent_ns
@@ -337,7 +289,7 @@ def _recognise(
         cause = redelivery.cause_of_known(state, group, consumer, cell)
         deliveries.cause[delivery] = cause
         older = state.cells.delivery[cell]
-        _detach_from_id(state, page, cell, delivery)
+        _detach_from_id(state, context, row, page, cell, delivery)
         is_open = older != ABSENT and deliveries.is_claimed[older] == 1
         if cause == enums.CAUSE_TXN_ABORT and is_open:
             end_delivery(state, context, row, older, enums.ACK_ROLLED_BACK)
@@ -367,7 +319,7 @@ def identify(
     is_another = _is_other_message(state, delivery, page, cell)
     if is_another:
         _forget_publish_time(state, consumer, delivery, cell)
-        _detach_from_id(state, page, cell, delivery)
+        _detach_from_id(state, context, row, page, cell, delivery)
     if not is_another and (pages.seen[page] >> bit) & 1:
         _recognise(state, context, row, delivery, page, cell)
     sent_ns = sent_at(state, delivery)
@@ -428,6 +380,7 @@ def _fill(
     deliveries.length[delivery] = 0
     deliveries.is_claimed[delivery] = 0
     deliveries.is_rolled_back[delivery] = 0
+    deliveries.was_claimed[delivery] = 0
 
 
 @kernel
@@ -472,7 +425,11 @@ def open_delivery(
     """Open the delivery of a MESSAGE. It ends at once if its ack_set finds no room."""
     frames = context.frames
     deliveries = state.deliveries
-    if state.delivery_pool.free[0] == 0:
+    if state.delivery_pool.free[0] > 0:
+        pass
+    elif state.lists.length[consumption_state.LIST_RELEASED] > 0:
+        end_oldest_released(state, context, row)
+    else:
         end_delivery(
             state,
             context,

@@ -9,12 +9,8 @@ from dissector.protocols.pulsar.consumption import claims, published
 from dissector.protocols.pulsar.consumption import consumers as consumption_consumers
 from dissector.protocols.pulsar.consumption import state as consumption_state
 from dissector.protocols.pulsar.consumption.consumers import ConsumerNames
-from dissector.protocols.pulsar.consumption.deliveries import (
-    end_all,
-    has_id,
-    has_identity,
-    identify,
-)
+from dissector.protocols.pulsar.consumption.deliveries import end_all, has_identity, identify
+from dissector.protocols.pulsar.consumption.delivery_rows import has_id
 from dissector.protocols.pulsar.consumption.permits import add_permit_row, learn_balance
 from dissector.protocols.pulsar.consumption.rows import PassContext
 from dissector.protocols.pulsar.consumption.state import ConsumerState, ConsumptionState, LeftBy

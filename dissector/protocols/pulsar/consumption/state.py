@@ -6,7 +6,8 @@ then" is a comparison. An event between frames counts as the frame before it (`C
 Theory. A *consumer* is one incarnation of a consumer id on a connection; a closed one is kept while
 there is room, because the cause of a redelivery depends on how the previous consumer ended. A
 *group* is the domain of identities: one (topic, subscription), or one (connection, consumer id) if
-a name is unknown. A *delivery* is one MESSAGE that is open. A *page* has a cell for each of 64
+a name is unknown. A *delivery* is one MESSAGE that is open, or *released*: its consumer left or
+asked for it again, but an ACK may still come (see `deliveries`). A *page* has a cell for each of 64
 neighbouring entry ids of a ledger: the last delivery of that id. Without room the oldest pages are
 evicted; of their ids, *nodes* store only that they were delivered (see `identities`). An ACK that
 may still be refused, or rolled back, has a *claim* on each delivery that it names (see `claims`).
@@ -107,7 +108,8 @@ LIST_CLOSED: Final = 0  # closed consumers, oldest first
 LIST_IDLE: Final = 1  # groups without members
 LIST_AGES: Final = 2  # all open deliveries
 LIST_PAGES: Final = 3
-LISTS: Final = 4
+LIST_RELEASED: Final = 4  # all released deliveries, in the order in which they ended
+LISTS: Final = 5
 
 # A frame may add a consumer, a connection, two groups, a page, published entries and a node; an ACK
 # a transaction, the ACK itself and the list of its claims.
@@ -136,6 +138,7 @@ class Consumers(Bundle):
     connection_row: ABSENT once the connection was freed.
     claimed: number of deliveries set aside, which wait for claims.
     superseded_at: frame that last redelivered the id of a delivery set aside.
+    released: number of its released deliveries.
     first, last, length: its open deliveries.
     next, previous: consumers of its connection.
     """
@@ -167,6 +170,7 @@ class Consumers(Bundle):
     connection_row: Int64Array
     claimed: Int64Array
     superseded_at: Int64Array
+    released: Int64Array
     first: Int64Array
     last: Int64Array
     length: Int64Array
@@ -218,7 +222,7 @@ class IdentityDomains(Bundle):
 
 
 class Deliveries(Records):
-    """Open deliveries.
+    """Open and released deliveries.
 
     is_timed: 1 if the last byte of its frame came at last_ns.
     messages: of the whole entry.
@@ -235,6 +239,8 @@ class Deliveries(Records):
     is_claimed: 1 if it is set aside: claims leave nothing, and it is not in its consumer's list.
     is_rolled_back: 1 once a transaction that acked it or a part of it was rolled back.
     taken_back: outcome if no other ACK counts, null until one was refused or rolled back.
+    was_claimed: 1 once an ACK had a claim on it.
+    released: outcome of a released delivery, null while it is open.
     """
 
     consumer: Int64Array
@@ -268,6 +274,8 @@ class Deliveries(Records):
     is_claimed: Int64Array
     is_rolled_back: Int64Array
     taken_back: Int64Array
+    was_claimed: Int64Array
+    released: Int64Array
     ack_frame_no: Int64Array
     ack_latency_ns: Int64Array
     next: Int64Array
@@ -326,7 +334,7 @@ class EntryIdPages(Records):
 class EntrySlots(Records):
     """The last delivery of each id; cell = page * PAGE_ENTRIES + bit in it.
 
-    delivery: ABSENT if it is not open.
+    delivery: ABSENT if its row is written.
     owner: serial and row of its consumer, packed.
     end: END_*.
     last_ns: when it was complete.
@@ -376,7 +384,7 @@ class Transactions(Bundle):
 class ConsumptionState(State):
     """Everything that the kernels of deliveries, permits and acks change, except output rows.
 
-    closed, ages: links of LIST_CLOSED and LIST_AGES.
+    closed, ages: links of LIST_CLOSED, and of LIST_AGES or LIST_RELEASED.
     shares: links of the claims on one delivery, and of the reaches of one consumer.
     reaches, transaction_reaches: each consumer's reaches outside transactions or certain, and those
         inside.

@@ -31,9 +31,11 @@ _OF_DELIVERIES: Final = (
     commands.MESSAGE, commands.ACK, commands.FLOW, commands.REDELIVER, commands.NEGATIVE_ACK,
 )  # fmt: skip
 
+_EXPIRING: Final = 16  # released deliveries, at each frame
 # Rows that a frame may need beside those counted for it: the deliveries of two evicted pages of ids
-# (one for its own id, one for deliveries before its consumer's topic was known), and a notice.
-_SPARE_ROWS: Final = 2 * consumption_state.PAGE_ENTRIES + 16
+# (one for its own id, one for deliveries before its consumer's topic was known), those that expire,
+# and a notice.
+_SPARE_ROWS: Final = 2 * consumption_state.PAGE_ENTRIES + _EXPIRING + 16
 
 _FLOW_BEFORE_SUBSCRIBE: Final = NOTICE_NUMBER["flow_before_subscribe"]
 # For DELIVERIES_GIVEN_UP and the two counters after it.
@@ -179,6 +181,18 @@ def _note_limit(state: ConsumptionState, context: PassContext, row: int, which: 
 
 
 @inlined
+def _expire(state: ConsumptionState, context: PassContext, row: int) -> None:
+    """Write rows of deliveries for which no ACK counts any more."""
+    lists = state.lists
+    for _ in range(min(lists.length[consumption_state.LIST_RELEASED], _EXPIRING)):
+        oldest = lists.first[consumption_state.LIST_RELEASED]
+        elapsed = context.frames.first_ts_ns[row] - state.deliveries.last_ns[oldest]
+        if elapsed <= deliveries.LATE_ACK_NS:
+            return
+        deliveries.end_oldest_released(state, context, row)
+
+
+@inlined
 def _handle_frame(state: ConsumptionState, context: PassContext, row: int) -> None:
     """Handle one row that passed `_matters`."""
     frames = context.frames
@@ -273,6 +287,7 @@ def walk(
         if not _has_room(state, context.out, needed) or not _has_claims(state, frames, row, needed):
             counters[consumption_state.ORDINAL] = before + row
             return row, FULL, needed
+        _expire(state, context, row)
         _handle_frame(state, context, row)
         for which in range(3):
             if (
@@ -289,6 +304,10 @@ def end_capture(state: ConsumptionState, context: PassContext) -> bool:
 
     context: one row without a frame.
     """
+    for _ in range(state.lists.length[consumption_state.LIST_RELEASED]):
+        if not _has_room(state, context.out, _SPARE_ROWS):
+            return False
+        deliveries.end_oldest_released(state, context, 0)
     for _ in range(state.lists.length[consumption_state.LIST_AGES]):
         if not _has_room(state, context.out, _SPARE_ROWS):
             return False
