@@ -7,7 +7,7 @@ from tests.wire.talk import SHARED, Talk
 
 
 def sent(is_stored_late: bool) -> Talk:
-    """An entry that is delivered, and the receipt of its SEND before or behind the delivery's end."""
+    """A delivered entry; the receipt of its SEND comes before the delivery ends, or later."""
     talk = Talk()
     talk.connect()
     talk.subscribe(0, subscription_type=SHARED)
