@@ -543,7 +543,8 @@ FROM before_deliveries AS b JOIN numbered_connections AS k ON k.connection_id = 
 -- commit: their consumer had left, or had asked for the entry again. The broker counts a plain ack up to
 -- until_ns and the next delivery of the entry.
 CREATE TEMP TABLE released_deliveries AS
-SELECT e.c, e.n, e.end_n, e.ended_packet, d.last_ts_ns, d.last_ts_ns + {late} AS until_ns, d.next_n
+SELECT e.c, e.n, e.end_n, e.ended_packet, d.last_ts_ns, d.last_ts_ns + {late} AS until_ns, d.next_n,
+  d.g, d.ledger, d.entry
 FROM delivery_ends AS e JOIN received AS d USING (c, n)
 JOIN numbered_consumers AS s ON s.c = d.c AND s.consumer_id = d.consumer_id AND s.x = d.x
 WHERE e.outcome IN ('redelivery_requested', 'consumer_closed', 'conn_closed') AND d.has_id
@@ -552,6 +553,41 @@ WHERE e.outcome IN ('redelivery_requested', 'consumer_closed', 'conn_closed') AN
   AND NOT EXISTS (FROM said_deliveries AS p JOIN numbered_frames AS a ON a.c = p.said_c AND a.n = p.said_n
     WHERE p.c = e.c AND p.n = e.n AND p.action = 'ack' AND p.is_undecided AND NOT p.is_discard
       AND CASE WHEN e.end_n IS NULL THEN a.last_packet <= e.ended_packet ELSE p.said_n < e.end_n END);
+
+-- late_reaches: the first cumulative ack of each that covers it. Mostly it is the first one that covers
+-- the id at all.
+CREATE TEMP TABLE late_reaches AS
+WITH reaching_acks AS (
+  SELECT a.g, a.c, a.n, a.ledger, a.entry, a.is_part, f.last_packet, f.first_ts_ns
+  FROM all_ack_ids AS a JOIN numbered_frames AS f ON f.c = a.c AND f.n = a.n
+  WHERE a.action = 'ack' AND a.is_only AND NOT a.is_shared AND NOT a.is_discard AND NOT a.is_undecided
+),
+acks_and_entries AS (
+  SELECT g, ledger, entry, n AS ack_n, NULL AS c, NULL AS n, CASE WHEN is_part THEN 2 ELSE 0 END AS place
+  FROM reaching_acks
+  UNION ALL SELECT g, ledger, entry, NULL, c, n, 1 FROM released_deliveries SEMI JOIN reaching_acks USING (g)
+),
+first_reaching AS (
+  SELECT *, min(ack_n) OVER (PARTITION BY g ORDER BY ledger DESC, entry DESC, place
+    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS first_n FROM acks_and_entries
+),
+candidates AS (
+  SELECT c, n, first_n AS ack_n FROM first_reaching WHERE place = 1 AND first_n > n
+  UNION ALL
+  SELECT r.c, r.n, a.n FROM (
+    SELECT e.c, e.n, r.g, r.ledger, r.entry, r.end_n FROM first_reaching AS e
+    JOIN released_deliveries AS r USING (c, n)
+    WHERE e.place = 1 AND e.first_n <= coalesce(r.end_n, 2e18)
+  ) AS r JOIN reaching_acks AS a ON a.g = r.g AND a.n > coalesce(r.end_n, r.n)
+    AND (a.ledger > r.ledger OR (a.ledger = r.ledger AND (a.entry > r.entry
+      OR (a.entry = r.entry AND NOT a.is_part))))
+)
+SELECT r.c, r.n, min(a.n) AS said_n, arg_min(a.first_ts_ns, a.n) AS first_ts_ns
+FROM candidates AS k JOIN released_deliveries AS r USING (c, n)
+JOIN reaching_acks AS a ON a.g = r.g AND a.n = k.ack_n
+WHERE CASE WHEN r.end_n IS NULL THEN a.last_packet > r.ended_packet ELSE a.n > r.end_n END
+  AND (r.next_n IS NULL OR a.n < r.next_n) AND a.first_ts_ns BETWEEN r.last_ts_ns AND r.until_ns
+GROUP BY r.c, r.n;
 
 -- late_acks: the plain acks of these. messages_left: behind the ack.
 CREATE TEMP TABLE plain_late_acks AS
@@ -570,7 +606,8 @@ SELECT p.c, p.n, p.said_n, any_value(p.first_ts_ns) AS first_ts_ns,
   min(CASE WHEN p.is_part THEN b.messages_left ELSE 0 END) AS messages_left
 FROM plain_late_acks AS p
 LEFT JOIN narrowed('late_part_acks') AS b ON b.c = p.c AND b.n = p.n AND b.said_n = p.said_n
-WHERE p.is_late GROUP BY p.c, p.n, p.said_n;
+WHERE p.is_late GROUP BY p.c, p.n, p.said_n
+UNION ALL SELECT c, n, said_n, first_ts_ns, 0 FROM late_reaches;
 
 -- published: the time at which the SEND of an entry was complete, by the entry of its receipt.
 CREATE TEMP TABLE published AS

@@ -3,21 +3,17 @@
 from typing import Final
 
 from dissector.jit import inlined, kernel
-from dissector.limits import MAX_BATCH_WORDS, NULL
+from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import COMPLETE, FrameColumns
 from dissector.protocols.frame_notices import note_frame
 from dissector.protocols.pulsar.consumption import bitsets, claims
 from dissector.protocols.pulsar.consumption import state as consumption_state
+from dissector.protocols.pulsar.consumption.ack_sets import and_ack_set, has_nothing_left
 from dissector.protocols.pulsar.consumption.consumers import find_consumer
-from dissector.protocols.pulsar.consumption.deliveries import (
-    LATE_ACK_NS,
-    end_all,
-    end_delivery,
-    end_released,
-    has_identity,
-)
-from dissector.protocols.pulsar.consumption.identities import cell_of, find_page
+from dissector.protocols.pulsar.consumption.deliveries import end_all, end_delivery, has_identity
+from dissector.protocols.pulsar.consumption.identities import cell_of, find_page, is_after
+from dissector.protocols.pulsar.consumption.late_acks import ack_released, ack_released_up_to
 from dissector.protocols.pulsar.consumption.published import transaction_of
 from dissector.protocols.pulsar.consumption.rows import PassContext
 from dissector.protocols.pulsar.consumption.standing import has_spent
@@ -120,82 +116,12 @@ def _find_named(state: ConsumptionState, consumer: int, ledger: int, entry: int)
 
 
 @kernel
-def _allocate_left(state: ConsumptionState, delivery: int, bits: int) -> int:
-    """Allocate the bits left of a delivery and set all; returns their words, ABSENT if no room."""
-    deliveries = state.deliveries
-    set_words = max(deliveries.set_words[delivery], 0)
-    count = bitsets.words_for(bits)
-    if set_words > 0:
-        # `_store_ack_set` reserved this many words.
-        count = min(count, max(set_words, bitsets.words_for(deliveries.messages[delivery])))
-    if count > MAX_BATCH_WORDS:
-        return ABSENT
-    if set_words == 0:
-        deliveries.word_block[delivery] = bitsets.allocate_words(state, 2 * count)
-    if deliveries.word_block[delivery] == ABSENT:
-        return ABSENT
-    first = bitsets.words_at(deliveries.word_block[delivery])
-    for word_index in range(count):
-        if set_words > 0:
-            word = bitsets.masked_word(state.words, first, set_words, word_index, bits)
-        else:
-            word = ~(-1 << (bits - 64 * word_index)) if bits - 64 * word_index < 64 else -1
-        state.words[first + set_words + word_index] = word
-        state.words[first + set_words + count + word_index] = word
-    deliveries.left_words[delivery] = count
-    return count
-
-
-@kernel
-def _and_ack_set(
-    state: ConsumptionState, context: PassContext, delivery: int, index: int, claim: int
-) -> int:
-    """AND an ack_set into the bits left of a batch.
-
-    Each ack_set has the messages that it leaves unacknowledged, possibly some that an earlier ack
-    acknowledged: only AND counts right. claim: also stores the bits, if not ABSENT. Returns the
-    messages left, ABSENT if there is no room for the bits.
-    """
-    ids = context.ids
-    deliveries = state.deliveries
-    asked = ids.ack_set_count[index]
-    bits = deliveries.messages[delivery]
-    if bits == NULL:
-        bits = ids.batch_size[index]
-    if bits <= 0:
-        bits = 64 * asked
-    count = deliveries.left_words[delivery]
-    if count == 0:
-        count = _allocate_left(state, delivery, bits)
-        if count == ABSENT:
-            return ABSENT
-    base = bitsets.words_at(deliveries.word_block[delivery]) + max(
-        deliveries.set_words[delivery], 0
-    )
-    target = base + count  # bits that no decided ACK acknowledged
-    if claim != ABSENT:
-        state.claims.word_block[claim] = bitsets.allocate_words(state, count)
-        if state.claims.word_block[claim] == ABSENT:
-            return ABSENT
-        target = bitsets.words_at(state.claims.word_block[claim])
-    left = 0
-    for word_index in range(count):
-        word = bitsets.masked_word(context.words, ids.ack_set_at[index], asked, word_index, bits)
-        named = word if claim != ABSENT else int(word) & int(state.words[target + word_index])
-        state.words[target + word_index] = named
-        word = int(word) & int(state.words[base + word_index])
-        state.words[base + word_index] = word
-        left += bitsets.popcount(word)
-    return left
-
-
-@kernel
 def _apply_ack_set(
     state: ConsumptionState, context: PassContext, row: int, delivery: int, index: int, claim: int
 ) -> bool:
     """Apply an ack_set; returns whether nothing is left. Without room the delivery ends."""
     deliveries = state.deliveries
-    left = _and_ack_set(state, context, delivery, index, claim)
+    left = and_ack_set(state, context, delivery, index, claim)
     if left == ABSENT:
         end_delivery(state, context, row, delivery, UNRESOLVED_AT_LIMIT)
         return False
@@ -207,44 +133,6 @@ def _apply_ack_set(
         state.consumers.unacked[deliveries.consumer[delivery]] -= before - left
         deliveries.left[delivery] = left
     return False
-
-
-@kernel
-def _has_nothing_left(state: ConsumptionState, delivery: int) -> bool:
-    """Whether the decided ACKs with ack_sets leave no message of a delivery."""
-    count = state.deliveries.left_words[delivery]
-    base = bitsets.words_at(state.deliveries.word_block[delivery])
-    base += max(state.deliveries.set_words[delivery], 0) + count
-    left = 0
-    for word_index in range(count):
-        left |= int(state.words[base + word_index])
-    return left == 0
-
-
-@kernel
-def _ack_released(
-    state: ConsumptionState, context: PassContext, row: int, delivery: int, index: int
-) -> None:
-    """Acknowledge the messages of a released delivery that an id names, by a plain ACK in time."""
-    frames = context.frames
-    deliveries = state.deliveries
-    elapsed = frames.first_ts_ns[row] - deliveries.last_ns[delivery]
-    if elapsed < 0 or elapsed > LATE_ACK_NS or frames.validation_error[row] != NULL:
-        return
-    if claims.is_decided_later(frames, row):
-        return
-    if index != ABSENT and context.ids.ack_set_count[index] > 0:
-        left = _and_ack_set(state, context, delivery, index, ABSENT)
-        if left == ABSENT:
-            return
-        if left > 0:
-            if deliveries.left[delivery] != NULL:
-                deliveries.left[delivery] = min(left, deliveries.left[delivery])
-            return
-    deliveries.ack_frame_no[delivery] = frames.frame_no[row]
-    if deliveries.is_timed[delivery] == 1:
-        deliveries.ack_latency_ns[delivery] = elapsed
-    end_released(state, context, row, delivery, ACKED)
 
 
 @inlined
@@ -263,7 +151,7 @@ def _ack_delivery(
     frames = context.frames
     deliveries = state.deliveries
     if deliveries.released[delivery] != NULL:
-        _ack_released(state, context, row, delivery, index)
+        ack_released(state, context, row, delivery, index)
         return
     is_later = claims.is_decided_later(frames, row)
     is_discarded = frames.validation_error[row] != NULL
@@ -279,7 +167,7 @@ def _ack_delivery(
     if is_part:
         if not _apply_ack_set(state, context, row, delivery, index, claim):
             return
-        is_over = is_over and _has_nothing_left(state, delivery)
+        is_over = is_over and has_nothing_left(state, delivery)
     if is_waiting:
         if is_over:
             end_delivery(state, context, row, delivery, ACKED)
@@ -298,13 +186,6 @@ def _ack_delivery(
         end_delivery(state, context, row, delivery, ACKED)
     else:
         claims.set_aside(state, delivery)
-
-
-@inlined
-def _is_after(state: ConsumptionState, delivery: int, ledger: int, entry: int) -> bool:
-    """Whether a delivery's id is greater than the given one."""
-    mine = state.deliveries.ledger[delivery]
-    return bool(mine > ledger or (mine == ledger and state.deliveries.entry[delivery] > entry))
 
 
 @inlined
@@ -342,6 +223,16 @@ def max_ended(state: ConsumptionState, context: PassContext, row: int, consumer:
         return int(waiting) if _asks_for_all(state, frames, row, consumer) else 0
     if not _is_cumulative(state, frames, row, consumer):
         return 0
+    group = state.consumers.group[consumer]
+    released = 0 if group == ABSENT else int(state.groups.length[group])
+    return released + _max_acked(state, context, row, consumer)
+
+
+@kernel
+def _max_acked(state: ConsumptionState, context: PassContext, row: int, consumer: int) -> int:
+    """Upper bound of the open deliveries of a consumer that its cumulative ACK ends."""
+    frames = context.frames
+    waiting = state.consumers.length[consumer]
     if state.consumers.is_ascending[consumer] == 0:
         return int(waiting)
     first = frames.first_id[row]
@@ -349,7 +240,7 @@ def max_ended(state: ConsumptionState, context: PassContext, row: int, consumer:
     delivery = state.consumers.first[consumer]
     for count in range(waiting):
         state.counters[consumption_state.LOOKED_AT] += 1
-        if _is_after(state, delivery, ledger, entry):
+        if is_after(state, delivery, ledger, entry):
             return count
         delivery = state.deliveries.next[delivery]
     return int(waiting)
@@ -368,6 +259,7 @@ def _ack_up_to(
     deliveries = state.deliveries
     ledger = context.ids.ledger_id[index]
     entry = context.ids.entry_id[index]
+    ack_released_up_to(state, context, row, consumer, index)
     if state.consumers.claimed[consumer] > 0:
         claims.add_reach(state, context, row, consumer, transaction)
     delivery = state.consumers.first[consumer]
@@ -375,10 +267,10 @@ def _ack_up_to(
         state.counters[consumption_state.LOOKED_AT] += 1
         following = deliveries.next[delivery]
         is_last = deliveries.ledger[delivery] == ledger and deliveries.entry[delivery] == entry
-        is_after = _is_after(state, delivery, ledger, entry)
-        if is_after and state.consumers.is_ascending[consumer] == 1:
+        is_beyond = is_after(state, delivery, ledger, entry)
+        if is_beyond and state.consumers.is_ascending[consumer] == 1:
             break
-        if is_after or deliveries.superseded_at[delivery] > 0:
+        if is_beyond or deliveries.superseded_at[delivery] > 0:
             state.counters[consumption_state.SPENT_STEPS] += 1
             if has_spent(state):
                 state.counters[consumption_state.DELIVERIES_GIVEN_UP] += 1

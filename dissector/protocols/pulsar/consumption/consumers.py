@@ -12,6 +12,7 @@ from dissector.blocks import Int64Array
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_CHAIN_STEPS, NULL
 from dissector.protocols.pulsar.consumption import state as consumption_state
+from dissector.protocols.pulsar.consumption.identities import is_after
 from dissector.protocols.pulsar.consumption.state import ConsumerState, ConsumptionState, TableKey
 
 FAILOVER: Final = 2  # subscription type on the wire
@@ -184,6 +185,9 @@ def _join(state: ConsumptionState, a: int, b: int, c: int, kind: int) -> int:
     groups.members[row] = 1
     groups.has_identity[row] = 1
     groups.gap_at[row] = -1
+    groups.is_ascending[row] = 1
+    groups.first[row] = tables.ABSENT
+    groups.last[row] = tables.ABSENT
     groups.key_a[row] = a
     groups.key_b[row] = b
     groups.key_c[row] = c
@@ -268,17 +272,31 @@ def release_claimed(state: ConsumptionState, row: int) -> None:
 
 
 @inlined
-def hold_released(state: ConsumptionState, row: int) -> None:
-    """One released delivery more names a consumer."""
+def hold_released(state: ConsumptionState, row: int, delivery: int) -> None:
+    """Append a released delivery to its group, whose row and consumer it needs."""
+    group = state.consumers.group[row]
+    state.deliveries.group[delivery] = group
+    groups, deliveries = state.groups, state.deliveries
+    groups.members[group] += 1
+    last = groups.last[group]
+    ledger, entry = deliveries.ledger[delivery], deliveries.entry[delivery]
+    if last != tables.ABSENT and is_after(state, last, ledger, entry):
+        groups.is_ascending[group] = 0
+    tables.list_append(groups, deliveries, group, delivery)
     if state.consumers.state[row] == ConsumerState.CLOSED and not is_kept(state, row):
         tables.list_unlink(state.lists, state.closed, consumption_state.LIST_CLOSED, row)
     state.consumers.released[row] += 1
 
 
 @inlined
-def forget_released(state: ConsumptionState, row: int) -> None:
-    """One released delivery fewer names a consumer."""
+def forget_released(state: ConsumptionState, row: int, delivery: int) -> None:
+    """Unlink a released delivery from its group, whose row and consumer it needed."""
     consumers = state.consumers
+    group = state.deliveries.group[delivery]
+    tables.list_unlink(state.groups, state.deliveries, group, delivery)
+    if state.groups.length[group] == 0:
+        state.groups.is_ascending[group] = 1
+    _leave(state, group)
     consumers.released[row] -= 1
     if consumers.state[row] == ConsumerState.CLOSED and not is_kept(state, row):
         tables.list_append(state.lists, state.closed, consumption_state.LIST_CLOSED, row)

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from dissector import limits
+from dissector import limits, tables
 from dissector.blocks import Coded, Column, Int64Array, Lists, TableBlock, coded
 from dissector.bundles import Bundle
 from dissector.native.zeros import zeros
@@ -52,6 +52,9 @@ _START_DELIVERIES: Final = 1 << 13
 _START_NODES: Final = 1 << 12
 _START_ROWS: Final = 1 << 10
 _START_WORDS: Final = 1 << 13
+# A frame may add a consumer, a connection, two groups, a page, published entries and a node; an ACK
+# a transaction, the ACK itself and the list of its claims.
+_KEYS_PER_FRAME: Final = 8
 
 
 class PulsarConsumption:
@@ -118,7 +121,7 @@ class PulsarConsumption:
         blocks: list[TableBlock] = []
         row = needed = 0
         while True:
-            state.reserve(self._state, rows - row, needed, *self._bounds)
+            self._reserve(rows - row, needed)
             context = PassContext(frames, ids, words, self._is_volatile, self._out)
             row, status, needed = walk(self._state, context, row, rows, self._protocol)
             blocks.extend(self._flush(words, notices))
@@ -166,6 +169,27 @@ class PulsarConsumption:
             if names[code].startswith(_NOT_PERSISTENT):
                 self._is_volatile[code] = 1
         self._named = known
+
+    def _reserve(self, rows: int, claims: int) -> None:
+        """Reserve room in the state for what `rows` frames can add, up to the bounds.
+
+        claims: upper bound of the claims of one frame.
+        """
+        own = self._state
+        consumers, deliveries, nodes = self._bounds
+        state.make_key_room(own, _KEYS_PER_FRAME * rows)
+        own.grow(requests=tables.settled(own.requests))
+        lists = {"reaches": 0, "transaction_reaches": 0}
+        tables.grow_rows(own, "consumer_pool", rows, consumers, consumers=0, closed=0, **lists)
+        tables.grow_rows(own, "connection_pool", rows, consumers, connections=0)
+        tables.grow_rows(own, "group_pool", rows, consumers, groups=0)
+        tables.grow_rows(own, "delivery_pool", rows, deliveries, deliveries=0, ages=0)
+        own.counters[state.MOST_CLAIMS] = deliveries
+        tables.grow_rows(own, "claim_pool", max(rows, claims), deliveries, claims=0, shares=0)
+        tables.grow_rows(own, "waiting_pool", rows, deliveries, waiting=tables.ABSENT)
+        have, needed = len(own.nodes.bits), int(own.counters[state.NEXT_NODE]) + 2 * rows
+        if have < min(needed, nodes):
+            own.grow(nodes=own.nodes.grown(min(max(2 * have, needed), nodes)))
 
     def _widen(self, needed: int, spare: int = 0) -> None:
         """Reserve output rows for one block, or for one frame that needs more than are free.

@@ -8,8 +8,8 @@ older one stays open, without the identity, until its consumer leaves.
 A client still acknowledges what it got before its consumer was closed, on its next connection, and
 an ACK may cross the request to redeliver everything. The broker counts it. So a delivery that ends
 without an ACK is *released*: it is neither its consumer's nor in its sums any more, but keeps its
-id. A plain ACK of the id acknowledges it after all, up to LATE_ACK_MS behind the delivery and until
-the id is delivered again; its row is written then.
+id. A plain ACK of the id, or a cumulative one of a later id, acknowledges it after all, up to
+LATE_ACK_MS behind the delivery and until the id is delivered again; its row is written then.
 
 A broker that begins anew numbers its ledgers and entries from the start. The same id with another
 stored checksum, or without one with another publish time, is another message: this is no
@@ -91,7 +91,7 @@ def _may_be_acked_late(state: ConsumptionState, delivery: int, outcome: int) -> 
         and state.deliveries.was_claimed[delivery] == 0
         and state.consumers.topic[consumer] != NULL
         and state.consumers.subscription[consumer] != NULL
-        and consumer != consumption_state.OVERFLOW_CONSUMER
+        and state.consumers.group[consumer] != ABSENT
     )
 
 
@@ -102,7 +102,7 @@ def _release(state: ConsumptionState, delivery: int, outcome: int) -> None:
     deliveries.released[delivery] = outcome
     if deliveries.published_ns[delivery] == NULL:
         deliveries.published_ns[delivery] = sent_at(state, delivery)
-    hold_released(state, deliveries.consumer[delivery])
+    hold_released(state, deliveries.consumer[delivery], delivery)
     list_append(state.lists, state.ages, consumption_state.LIST_RELEASED, delivery)
 
 
@@ -115,8 +115,8 @@ def end_released(
     cell = identities.cell_of(state, delivery)
     if cell != ABSENT:
         state.cells.delivery[cell] = ABSENT
+    forget_released(state, state.deliveries.consumer[delivery], delivery)
     _write_and_free(state, context, row, delivery, outcome)
-    forget_released(state, state.deliveries.consumer[delivery])
 
 
 @kernel

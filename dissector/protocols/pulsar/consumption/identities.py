@@ -32,6 +32,13 @@ def cell_of(state: ConsumptionState, delivery: int) -> int:
 
 
 @inlined
+def is_after(state: ConsumptionState, delivery: int, ledger: int, entry: int) -> bool:
+    """Whether a delivery's id is greater than the given one."""
+    mine = state.deliveries.ledger[delivery]
+    return bool(mine > ledger or (mine == ledger and state.deliveries.entry[delivery] > entry))
+
+
+@inlined
 def find_page(state: ConsumptionState, guess: int, serial: int, ledger: int, entry: int) -> int:
     """The page of an id, or ABSENT. guess: the page to try first, or ABSENT."""
     number = entry >> consumption_state.PAGE_BITS

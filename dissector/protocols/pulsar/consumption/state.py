@@ -6,12 +6,11 @@ then" is a comparison. An event between frames counts as the frame before it (`C
 Theory. A *consumer* is one incarnation of a consumer id on a connection; a closed one is kept while
 there is room, because the cause of a redelivery depends on how the previous consumer ended. A
 *group* is the domain of identities: one (topic, subscription), or one (connection, consumer id) if
-a name is unknown. A *delivery* is one MESSAGE that is open, or *released*: its consumer left or
-asked for it again, but an ACK may still come (see `deliveries`). A *page* has a cell for each of 64
-neighbouring entry ids of a ledger: the last delivery of that id. Without room the oldest pages are
-evicted; of their ids, *nodes* store only that they were delivered (see `identities`). An ACK that
-may still be refused, or rolled back, has a *claim* on each delivery that it names (see `claims`).
-One hash table maps keys, whose last word is a TableKey, to the rows.
+a name is unknown. A *delivery* is one MESSAGE that is open or *released* (see `deliveries`). A
+*page* has a cell for each of 64 neighbouring entry ids of a ledger: the last delivery of that id.
+Without room the oldest pages are evicted; of their ids, *nodes* store only that they were delivered
+(see `identities`). An ACK that may still be refused, or rolled back, has a *claim* on each delivery
+that it names (see `claims`). One hash table maps keys, whose last word is a TableKey, to the rows.
 """
 
 import enum
@@ -111,9 +110,6 @@ LIST_PAGES: Final = 3
 LIST_RELEASED: Final = 4  # all released deliveries, in the order in which they ended
 LISTS: Final = 5
 
-# A frame may add a consumer, a connection, two groups, a page, published entries and a node; an ACK
-# a transaction, the ACK itself and the list of its claims.
-_KEYS_PER_FRAME: Final = 8
 OVERFLOW_CONSUMER: Final = 0  # the row that is used when there is no room for a consumer
 
 
@@ -200,11 +196,12 @@ class ConsumerConnections(Bundle):
 class IdentityDomains(Bundle):
     """Domains of identities.
 
-    members: number of its consumers.
+    members: its consumers and released deliveries.
     has_identity: 0 for a topic that is not persistent, whose ids are all 0:0.
     seek_at: frame of the last SEEK that the broker did not refuse, 0 if none.
     forgotten_at: frame at which its last page was evicted.
     gap_at: frame before the last gap in which a delivery may have been lost, -1 if none.
+    first, last, length: its released deliveries; is_ascending: 1 while ids rise along them.
     """
 
     serial: Int64Array
@@ -217,6 +214,10 @@ class IdentityDomains(Bundle):
     key_b: Int64Array
     key_c: Int64Array
     key_d: Int64Array
+    is_ascending: Int64Array
+    first: Int64Array
+    last: Int64Array
+    length: Int64Array
     next: Int64Array
     previous: Int64Array
 
@@ -234,13 +235,13 @@ class Deliveries(Records):
     word_block: its words, packed, ABSENT if none: the set_words words of its ack_set (null: none),
         then the left_words words of the bits left (0 while all are), and as many words of the bits
         that decided ACKs leave.
-    next, previous: deliveries of its consumer.
     first, last, length: claims on it.
     is_claimed: 1 if it is set aside: claims leave nothing, and it is not in its consumer's list.
     is_rolled_back: 1 once a transaction that acked it or a part of it was rolled back.
     taken_back: outcome if no other ACK counts, null until one was refused or rolled back.
     was_claimed: 1 once an ACK had a claim on it.
-    released: outcome of a released delivery, null while it is open.
+    released, group: of a released delivery its outcome and group, null while it is open.
+    next, previous: deliveries of its consumer; of a released one, of its group.
     """
 
     consumer: Int64Array
@@ -276,6 +277,7 @@ class Deliveries(Records):
     taken_back: Int64Array
     was_claimed: Int64Array
     released: Int64Array
+    group: Int64Array
     ack_frame_no: Int64Array
     ack_latency_ns: Int64Array
     next: Int64Array
@@ -385,7 +387,7 @@ class ConsumptionState(State):
     """Everything that the kernels of deliveries, permits and acks change, except output rows.
 
     closed, ages: links of LIST_CLOSED, and of LIST_AGES or LIST_RELEASED.
-    shares: links of the claims on one delivery, and of the reaches of one consumer.
+    shares: links of the claims on a delivery, and of the reaches of a consumer.
     reaches, transaction_reaches: each consumer's reaches outside transactions or certain, and those
         inside.
     waiting: lists of claims.
@@ -476,25 +478,3 @@ def new_state(consumers: int, deliveries: int, nodes: int, key: int = 0) -> Cons
 def make_key_room(state: ConsumptionState, more: int) -> None:
     """Reserve room for `more` keys in the hash table."""
     state.grow(table=tables.reserved(state.table, more))
-
-
-def reserve(
-    state: ConsumptionState, rows: int, claims: int, consumers: int, deliveries: int, nodes: int
-) -> None:
-    """Reserve room for what `rows` frames can add, up to the bounds `consumers` to `nodes`.
-
-    claims: upper bound of the claims of one frame.
-    """
-    make_key_room(state, _KEYS_PER_FRAME * rows)
-    state.grow(requests=tables.settled(state.requests))
-    lists = {"reaches": 0, "transaction_reaches": 0}
-    tables.grow_rows(state, "consumer_pool", rows, consumers, consumers=0, closed=0, **lists)
-    tables.grow_rows(state, "connection_pool", rows, consumers, connections=0)
-    tables.grow_rows(state, "group_pool", rows, consumers, groups=0)
-    tables.grow_rows(state, "delivery_pool", rows, deliveries, deliveries=0, ages=0)
-    state.counters[MOST_CLAIMS] = deliveries
-    tables.grow_rows(state, "claim_pool", max(rows, claims), deliveries, claims=0, shares=0)
-    tables.grow_rows(state, "waiting_pool", rows, deliveries, waiting=tables.ABSENT)
-    have, needed = len(state.nodes.bits), int(state.counters[NEXT_NODE]) + 2 * rows
-    if have < min(needed, nodes):
-        state.grow(nodes=state.nodes.grown(min(max(2 * have, needed), nodes)))

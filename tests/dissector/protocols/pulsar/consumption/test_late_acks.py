@@ -10,9 +10,10 @@ import pytest
 
 from dissector import limits
 from dissector.protocols.columns import TO_BROKER
+from dissector.protocols.pulsar.consumption.state import LOOKED_AT, SPENT_STEPS
 from dissector.protocols.pulsar.wire import commands
-from tests.wire.frames import STEP_NS
-from tests.wire.talk import SHARED, Row, Talk
+from tests.wire.frames import STEP_NS, FrameMaker, in_blocks
+from tests.wire.talk import CUMULATIVE, EXCLUSIVE, FAILOVER, SHARED, TOPIC, Passes, Row, Talk
 
 LATE_NS = limits.LATE_ACK_MS * 1_000_000
 
@@ -221,3 +222,81 @@ def test_what_was_asked_for_comes_to_any_consumer() -> None:
     talk.message(0)
     talk.message(0, consumer=5, connection=1)
     assert deliveries(talk)[1]["redelivery_cause"] == "explicit"
+
+
+def owned(talk: Talk, kind: int, connection: int = 0) -> None:
+    """A consumer of a subscription with one active consumer."""
+    talk.subscribe(0, connection=connection, subscription_type=kind)
+
+
+@pytest.mark.parametrize("kind", [EXCLUSIVE, FAILOVER])
+@pytest.mark.parametrize("end", ["unload", "connection", "request"])
+def test_a_cumulative_ack_reaches_what_ended_before_it(kind: int, end: str) -> None:
+    """Up to its id; of its own entry only if it names all of it."""
+    talk = Talk()
+    talk.connect()
+    owned(talk, kind)
+    for entry in range(4):
+        talk.message(entry, message_count=2, is_batch=1)
+    connection = 0
+    if end == "unload":
+        talk.broker(commands.CLOSE_CONSUMER, request_id=-1, consumer_id=0)
+        owned(talk, kind)
+    elif end == "connection":
+        connection = 1
+        talk.hang_up()
+        talk.connect(1)
+        owned(talk, kind, 1)
+    else:
+        talk.redeliver()
+    part = {"ledger_id": 7, "entry_id": 2, "ack_set": [0b10]}
+    first = talk.ack(ids=[part], ack_type=CUMULATIVE, connection=connection)
+    second = talk.ack(2, ack_type=CUMULATIVE, connection=connection)
+    rows = [(row["outcome"], row["ack_frame_no"]) for row in deliveries(talk)]
+    assert rows[:3] == [("acked", first), ("acked", first), ("acked", second)]
+    assert rows[3][0] != "acked"
+
+
+def test_a_cumulative_ack_finds_all_whatever_the_order_of_their_ids() -> None:
+    talk = Talk()
+    talk.connect()
+    owned(talk, EXCLUSIVE)
+    for entry in (5, 9, 1, 7, 2):
+        talk.message(entry)
+    talk.redeliver()
+    talk.ack(6, ack_type=CUMULATIVE)
+    rows = {row["entry_id"]: row["outcome"] for row in deliveries(talk)}
+    assert {entry for entry, outcome in rows.items() if outcome == "acked"} == {5, 1, 2}
+
+
+def test_many_released_deliveries_behind_a_cumulative_ack_cost_nothing() -> None:
+    """A client that acknowledges one after the other does not walk over all of them each time."""
+    talk = Talk()
+    talk.connect()
+    owned(talk, EXCLUSIVE)
+    for entry in range(2000):
+        talk.message(entry)
+    talk.redeliver()
+    for entry in range(1000):
+        talk.ack(entry, ack_type=CUMULATIVE)
+    passes = Passes({})
+    for block in in_blocks(FrameMaker(), talk.script, ()):
+        passes.advance(block)
+    counters = passes.consumption.memory().counters
+    assert counters[SPENT_STEPS] + counters[LOOKED_AT] < 10_000
+
+
+def test_groups_with_released_deliveries_are_not_reused() -> None:
+    """Their rows lead to them; new subscriptions come in masses."""
+    talk = Talk()
+    for number in range(40):
+        talk.connect(number)
+        names = {"topic": f"{TOPIC}{number}", "subscription_type": EXCLUSIVE}
+        talk.subscribe(0, connection=number, **names)
+        talk.message(number, connection=number)
+        talk.hang_up(number)
+    talk.connect(99)
+    talk.subscribe(0, connection=99, topic=f"{TOPIC}39", subscription_type=EXCLUSIVE)
+    talk.ack(39, connection=99, ack_type=CUMULATIVE)
+    rows = {row["entry_id"]: row["outcome"] for row in deliveries(talk, consumers=48)}
+    assert rows[39] == "acked" and {rows[number] for number in range(39)} == {"conn_closed"}
