@@ -62,6 +62,8 @@ def classify_syn(
     is_answer = _is_answer(directions, direction_index, segment)
     last_tsval = directions.last_tsval[direction_index]
     is_old = last_tsval >= 0 and segment.tsval >= 0 and distance(segment.tsval, last_tsval) < 0
+    # Behind its FIN a side opens anew; another host, whose clock shows less, may have its address.
+    is_old = is_old and not directions.fin_seen[direction_index]
     if is_old and not is_answer and (isn != NULL or directions.has_released[direction_index]):
         return Belonging.STRAY
     if segment.flags & records.TCP_ACK and directions.isn[peer] != NULL and not is_answer:

@@ -70,3 +70,30 @@ def _moved(data: bytes, at: Packet, shift_of: Callable[[Way], int]) -> bytes:
         stored = internet_checksum(struct.pack(">H", ~stored & 0xFFFF) + without + after)
     head = data[: at.tcp + 4] + after + data[at.tcp + 12 : at.tcp + 16]
     return head + struct.pack(">H", stored) + data[at.tcp + 18 :]
+
+
+_TIME_STAMPS = b"\x08\x0a"
+
+
+def restamped(capture: bytes, add_of: Callable[[Way], int]) -> bytes:
+    """A pcap file whose TCP time stamps are greater by what their sender's direction tells."""
+    (link_type,) = struct.unpack_from("<I", capture, 20)
+    out = [capture[:24]]
+    for time, data, wire in records(capture):
+        at = headers(data, link_type)
+        changed = data if at is None else _restamped(data, at, add_of)
+        out.append(time + struct.pack("<II", len(data), wire) + changed)
+    return b"".join(out)
+
+
+def _restamped(data: bytes, at: Packet, add_of: Callable[[Way], int]) -> bytes:
+    """A packet whose checksum, if it has one, is left to the network card where they change."""
+    place = data.find(_TIME_STAMPS, at.tcp + 20, at.payload - 8) + 2
+    if place < 2:
+        return data
+    source, target = _way(data, at)
+    value, echo = struct.unpack_from(">II", data, place)
+    value = (value + add_of((source, target))) & 0xFFFFFFFF
+    echo = (echo + add_of((target, source))) & 0xFFFFFFFF if echo else 0
+    head = data[: at.tcp + 16] + bytes(2) + data[at.tcp + 18 : place]
+    return head + struct.pack(">II", value, echo) + data[place + 8 :]
