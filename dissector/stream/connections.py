@@ -224,7 +224,7 @@ def expire(state: StreamState) -> None:
             if connections.last_second[row] + seconds >= state.counters.second[0]:
                 break
             last = connections.last_ts_ns[row]
-            if last == NULL or 0 <= clock - last <= seconds * _SECOND_NS:
+            if last == NULL or abs(clock - last) <= seconds * _SECOND_NS:
                 # Its last packet came when the clock did not believe the leap of its time yet, or
                 # none of its packets had a time.
                 join_list(state, row, kind)

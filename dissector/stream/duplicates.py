@@ -4,7 +4,8 @@ A mirror of two ports, or a capture on all interfaces, shows one packet several 
 milliseconds, with another MAC, VLAN or hop limit. A retransmission is a new packet: another IP
 identification, later time stamps, hardly ever the same acknowledgement and window. So two packets
 are copies when sequence, acknowledgement, flags, window, IP identification, time stamps, length and
-the first and last eight payload bytes are equal, within DUPLICATE_WINDOW_MS.
+the first and last eight payload bytes are equal, within DUPLICATE_WINDOW_MS. Of a packet that was
+cut (by the snap length: inside a tunnel earlier than beside it) the payload is not compared.
 
 Further apart they are copies if the packet itself shows that it is old: its sender numbers packets,
 each with another IP identification, and this one repeats; or its time stamp is older than one that
@@ -42,10 +43,13 @@ _TIME: Final = 0x369D_EA0F_31A5_3F85
 _IP_ID: Final = 0x7C9A_1D0B_93E2_46C7
 _HEAD: Final = 0x4CF5_AD43_2745_937F
 _TAIL: Final = 0x52DC_E729_38AE_BCA9
+# The lowest bits of a signature are of the payload, 0: it was cut; the others of the header.
+_PAYLOAD_BITS: Final = 12
+_PAYLOAD_MASK: Final = (1 << _PAYLOAD_BITS) - 1
 
 
 class Signatures(Records):
-    """Hashes of recent packets, 0: none, and when they were captured; a bucket is four rows."""
+    """Signatures of recent packets, 0: none, and when they were captured; a bucket is four rows."""
 
     hash: Int64Array
     ts_ns: Int64Array
@@ -63,7 +67,7 @@ class FirstPackets(Records):
 
 @inlined
 def signature(segment: Segment, direction: int, data: ByteArray) -> int:
-    """A hash of what copies of a packet have in common, never 0.
+    """A hash of what copies of a packet have in common, see `_are_copies`.
 
     direction: connection_id * 2 + endpoint_index, or one number for all.
     """
@@ -73,15 +77,34 @@ def signature(segment: Segment, direction: int, data: ByteArray) -> int:
     value ^= product(acknowledged | (segment.window << 33), _ACKNOWLEDGEMENT)
     value ^= product(segment.tsval ^ (segment.wire_bytes << 33), _TIME)
     value ^= product(segment.ip_id, _IP_ID)
+    return mix(value) & ~_PAYLOAD_MASK | _payload(segment, data)
+
+
+@inlined
+def _payload(segment: Segment, data: ByteArray) -> int:
+    """The bits of a signature that are of the payload."""
     length = segment.captured_bytes
+    if length < segment.wire_bytes:
+        return 0
+    value = 0
     if length >= 8:
-        value ^= product(le64(data, segment.offset), _HEAD)
+        value = product(le64(data, segment.offset), _HEAD)
         value ^= product(le64(data, segment.offset + length - 8), _TAIL)
     else:
         for index in range(length):
             value = mix(value ^ byte(data, segment.offset + index))
-    value = mix(value)
+    value = mix(value) & _PAYLOAD_MASK
     return value if value != 0 else 1
+
+
+@inlined
+def _are_copies(one: int, other: int) -> bool:
+    """Whether two signatures may be of one packet."""
+    differing = one ^ other
+    if differing & ~_PAYLOAD_MASK != 0:
+        return False
+    is_cut = one & _PAYLOAD_MASK == 0 or other & _PAYLOAD_MASK == 0
+    return is_cut or differing == 0
 
 
 @inlined
@@ -96,7 +119,7 @@ def remembered(signatures: Signatures, value: int, ts_ns: int) -> int:
     start = bucket_start(value, BUCKETS)
     nearest = NULL
     for row in range(start, start + BUCKET_ROWS):
-        if signatures.hash[row] == value:
+        if _are_copies(signatures.hash[row], value):
             apart = abs(ts_ns - signatures.ts_ns[row])
             if nearest == NULL or apart < nearest:
                 nearest = apart

@@ -57,13 +57,15 @@ def classify_syn(
     if isn == segment.sequence:
         is_again = has_ended and _tries_again(state, direction_index, segment, data)
         return Belonging.REUSE if is_again else Belonging.OURS
+    if has_ended:
+        return Belonging.REUSE
     is_answer = _is_answer(directions, direction_index, segment)
     last_tsval = directions.last_tsval[direction_index]
     is_old = last_tsval >= 0 and segment.tsval >= 0 and distance(segment.tsval, last_tsval) < 0
+    # Behind its FIN a side opens anew; another host, whose clock shows less, may have its address.
+    is_old = is_old and not directions.fin_seen[direction_index]
     if is_old and not is_answer and (isn != NULL or directions.has_released[direction_index]):
         return Belonging.STRAY
-    if has_ended:
-        return Belonging.REUSE
     if segment.flags & records.TCP_ACK and directions.isn[peer] != NULL and not is_answer:
         # It answers another SYN than the one that this side has to answer.
         is_open = (

@@ -146,7 +146,7 @@ def acknowledges_another_stream(
 
 
 @inlined
-def _end_of(directions: Directions, direction_index: int) -> int:
+def end_of(directions: Directions, direction_index: int) -> int:
     """The sequence number behind all known bytes of a side; NULL if there are none."""
     if directions.has_origin[direction_index]:
         return sequence_at(directions.origin[direction_index], directions.highest[direction_index])
@@ -173,7 +173,7 @@ def _find_shift(
     peer = direction_index ^ 1
     sequence = directions.isn[direction_index]
     if segment.flags & TCP_SYN == 0 and directions.has_origin[direction_index]:
-        sequence = sequence_at(_end_of(directions, direction_index), -segment.wire_bytes)
+        sequence = sequence_at(end_of(directions, direction_index), -segment.wire_bytes)
     acknowledgement = segment.acknowledgement
     if segment.flags & TCP_ACK:
         acknowledgement = directions.acked[peer] if directions.has_raw_ack[peer] else NULL
@@ -200,7 +200,7 @@ def _find_shift(
 @inlined
 def _put_back(directions: Directions, direction_index: int, number: int) -> int:
     """A number of either numbering of a side in its first one, which is the nearer of the two."""
-    end = _end_of(directions, direction_index)
+    end = end_of(directions, direction_index)
     if directions.shift[direction_index] == 0 or end == NULL:
         return number
     other = sequence_at(number, -directions.shift[direction_index])

@@ -35,7 +35,7 @@ from dissector.stream.connections import ConnectionKey
 from dissector.stream.output import note
 from dissector.stream.records import TCP_ACK, TCP_SYN, Directions, direction_at
 from dissector.stream.segment import Segment
-from dissector.stream.sequence import distance, sequence_at
+from dissector.stream.sequence import distance
 from dissector.stream.state import StreamState
 
 _ADDRESSES_SHARED: Final = NOTICE_NUMBER["addresses_shared"]
@@ -51,8 +51,8 @@ _BY_SYN: Final = 5  # a SYN whose number is known, or that acknowledges the one 
 
 @inlined
 def _is_near(directions: Directions, direction_index: int, sequence: int) -> bool:
-    """Whether a number lies near the end of a side's stream."""
-    end = sequence_at(directions.origin[direction_index], directions.highest[direction_index])
+    """Whether a number lies near the end of a side's stream, as far as that is known."""
+    end = numbering.end_of(directions, direction_index)
     return -TAG_REACH_BYTES <= distance(sequence, end) <= TAG_REACH_BYTES
 
 
@@ -65,7 +65,7 @@ def _fits(state: StreamState, connection: int, endpoint_index: int, segment: Seg
     if segment.flags & TCP_SYN and directions.isn[direction_index] != NULL:
         return bool(directions.isn[direction_index] == segment.sequence)
     is_known = False
-    if directions.has_origin[direction_index]:
+    if numbering.end_of(directions, direction_index) != NULL:
         if not _is_near(directions, direction_index, segment.sequence):
             return False
         is_known = True

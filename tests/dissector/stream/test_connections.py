@@ -98,6 +98,14 @@ def test_a_wild_time_stamp_ends_nothing() -> None:
     assert released.times(RangeKind.GAP_LOST) == []
 
 
+def test_after_a_pause_the_second_packet_may_have_an_earlier_time_than_the_first() -> None:
+    """Queues of a network card are read one after the other."""
+    later = [packet._replace(port=50_000) for packet in handshake(ms=CLOCK_LEAP_MS + 10_000)]
+    later[1] = later[1]._replace(ms=later[0].ms - 0.6)
+    released = streamed([*handshake(), *later])
+    assert [row["history"] for row in released.connections.values()] == ["ShA", "ShA"]
+
+
 def test_a_leap_that_a_second_packet_confirms_counts() -> None:
     later = 3 * IDLE_TIMEOUT_MS
     packets = [

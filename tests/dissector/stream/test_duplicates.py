@@ -74,6 +74,20 @@ def test_copies_and_retransmissions_are_counted_apart(change: dict, counted: dic
     assert ("T" in released.connections[0]["history"]) == ("retransmitted" in counted)
 
 
+@pytest.mark.parametrize(("first", "second"), [(None, 3), (9, 3), (3, None), (3, 9), (0, 3)])
+def test_a_copy_may_be_cut_elsewhere(first: int | None, second: int | None) -> None:
+    """As a tunnel's packet is, whose outer headers the snap length counts, too."""
+    packets = [COPY._replace(captured=first), COPY._replace(captured=second, ms=10.1)]
+    released = streamed([*handshake(), *packets])
+    assert released.counted() == {"duplicate": 1}
+    assert "T" not in released.connections[0]["history"]
+
+
+def test_a_cut_packet_with_another_header_was_sent_again() -> None:
+    cut = COPY._replace(captured=3)
+    assert streamed([*handshake(), cut, cut._replace(ip_id=10)]).counted() == {"retransmitted": 1}
+
+
 LATER_MS = 11 + DUPLICATE_WINDOW_MS
 
 

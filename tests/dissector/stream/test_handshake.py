@@ -3,7 +3,7 @@
 import pytest
 
 from dissector.limits import NULL
-from tests.wire.packets import RST, SYN
+from tests.wire.packets import ACK, RST, SYN
 from tests.wire.segments import FIN_ACK, SYN_ACK, Packet, StreamRange, handshake, streamed
 
 ABC = Packet(10, 0, 1001, b"abc", 5001)
@@ -149,6 +149,21 @@ def test_an_old_syn_by_its_time_stamp_is_no_reuse() -> None:
     assert len(released.connections) == 1
     assert released.data() == b"abcdef"
     assert released.counted() == {"stray": 1}
+
+
+@pytest.mark.parametrize("end", [FIN_ACK, RST])
+def test_after_the_end_the_clock_of_another_host_may_show_less(end: int) -> None:
+    """Behind a gateway that gives its clients one address, the next one has the same port."""
+    packets = [packet._replace(tsval=1000) for packet in handshake()]
+    packets.append(Packet(20, 0, 1001, b"", 5001, end, tsval=1000))
+    packets.append(Packet(21, 1, 5001, b"", 1002, end, tsval=1000))
+    # The second attempt is refused.
+    packets.append(Packet(300, 0, 900_000, flags=SYN, tsval=7))
+    packets.append(Packet(301, 1, 0, b"", 900_001, RST | ACK))
+    released = streamed(packets)
+    assert [row["history"][0] for row in released.connections.values()] == ["S", "S"]
+    assert released.connections[1]["ended"] == "rst"
+    assert released.codes() == ["port_reused"]
 
 
 def test_a_syn_inside_the_stream_is_a_stray() -> None:

@@ -48,6 +48,15 @@ def test_also_when_seen_from_the_middle_on(first):
     assert len(streamed(packets).connections) == 1
 
 
+def test_a_reset_goes_where_its_number_was_acknowledged() -> None:
+    """Of its side nothing else was captured, and it acknowledges nothing."""
+    reset = Packet(5, 0, 1009, b"", 0, RST)
+    packets = tagged([Packet(4, 1, 5001, b"answer", 1009), reset], 1, 2)
+    assert len(streamed(packets).connections) == 1
+    packets[1] = packets[1]._replace(sequence=1009 + 2 * TAG_REACH_BYTES)
+    assert len(streamed(packets).connections) == 2
+
+
 @pytest.mark.parametrize("gap_ms", [0.5, 100])
 def test_tenants_with_equal_addresses_are_two_connections(gap_ms):
     one, other = tagged(talk(), 1, 1), tagged(talk(9_000_000, 70_000_000, gap_ms), 2, 2)
