@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LONGEST = (
     "tap",
     "spark",
+    "altered",
     "apart",
     "rows",
     "tests/spark_jobs/test_land_archive.py",
@@ -35,7 +36,8 @@ LONGEST = (
     "tests/dissector/spark/test_session.py",
     "tests/busy/test_busy.py",
 )
-# Files that look at rows of the sample captures, at reports of each, or at one lake in parts.
+# Files that look at rows of the sample captures, at what is known of these in changed captures, at
+# reports of each, or at one lake in parts.
 SHARING = {
     "rows": (
         "tests/dissector/test_accounts.py",
@@ -48,6 +50,18 @@ SHARING = {
         "tests/dissector/test_stories.py",
         "tests/dissector/findings/test_totals.py",
         "tests/dissector/report/test_severities.py",
+    ),
+    "altered": (
+        "tests/dissector/test_carried.py",
+        "tests/dissector/test_lost_packets.py",
+        "tests/dissector/test_one_direction.py",
+        "tests/dissector/test_other_ids.py",
+        "tests/dissector/test_part_of_a_capture.py",
+        "tests/dissector/test_ports_again.py",
+        "tests/dissector/test_sequence_numbers.py",
+        "tests/dissector/test_snap_length.py",
+        "tests/dissector/test_some_connections.py",
+        "tests/dissector/test_translated.py",
     ),
     "apart": (
         "tests/dissector/report/test_apart.py",

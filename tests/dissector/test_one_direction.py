@@ -13,7 +13,14 @@ from tests.anycut import rows_of
 from tests.choosing import LOOKS_AT_ALL
 from tests.dissector.observed import Tables
 from tests.dissector.test_lost_packets import whole
-from tests.dissector.test_snap_length import JUDGED, SAMPLES, of_rules, report_of, told_otherwise
+from tests.dissector.test_snap_length import (
+    JUDGED,
+    SAMPLES,
+    of_rules,
+    report_of,
+    told_otherwise,
+    whole_report,
+)
 from tests.hard.tape import Tape, capture, dissected
 from tests.oracle.conversations import tables_of
 from tests.oracle.facts import Oracle
@@ -108,7 +115,7 @@ def test_what_is_told_is_what_both_directions_tell(name: str, way: str) -> None:
 def test_no_rule_finds_what_it_does_not_find_in_both(name: str, way: str, tmp_path: Path) -> None:
     """But for those that say that a direction is missing, and how much of the other was read."""
     data, tables = whole(name)
-    true = of_rules(report_of(data, tmp_path / "whole"))
+    true = of_rules(whole_report(name))
     told = of_rules(report_of(one_way(data, tables, way), tmp_path / "half"))
     assert told <= {*true, "V01", "V06"}
 

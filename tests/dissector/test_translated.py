@@ -15,7 +15,7 @@ from tests.anycut import rows_of
 from tests.choosing import LOOKS_AT_ALL
 from tests.dissector.observed import CAPTURES, Tables
 from tests.dissector.test_lost_packets import whole
-from tests.dissector.test_snap_length import SAMPLES, report_of, told_otherwise
+from tests.dissector.test_snap_length import SAMPLES, report_of, told_otherwise, whole_report
 from tests.dissector.test_some_connections import ends_of
 from tests.wire.recut import balanced, beginning_at, records, translated
 
@@ -147,8 +147,7 @@ def test_the_report_is_that_of_one_view(name: str, make: Any, tmp_path: Any) -> 
     data, tables = whole(name)
     if make is balanced and (name.startswith("cursus") or any(map(name.count, NOT_OPENED))):
         pytest.skip("there is no CONNECT to tell a balancer by")
-    true = report_of(data, tmp_path / "one")
-    told = report_of(make(data, addresses_of(tables)), tmp_path / "both")
+    true, told = whole_report(name), report_of(make(data, addresses_of(tables)), tmp_path / "both")
     # Of attempts in vain a balancer makes as many as its clients.
     in_vain = {"V16"} if make is balanced else set()
     assert {each for each in said(told) ^ said(true) if each[0] not in in_vain} == set()

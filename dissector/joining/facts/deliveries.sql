@@ -539,13 +539,20 @@ SELECT k.c, b.n, b.n AS end_n, CASE WHEN b.outcome IN ('ack_rolled_back', 'ack_u
   THEN 'acked' ELSE b.outcome END AS outcome, b.outcome AS fate
 FROM before_deliveries AS b JOIN numbered_connections AS k ON k.connection_id = b.chain;
 
+-- group_gaps: spots that may hide deliveries of a subscription. A consumer receives nothing before it was
+-- opened.
+CREATE TEMP TABLE group_gaps AS
+SELECT DISTINCT s.g, u.spot FROM hidden_acks AS u JOIN numbered_consumers AS s ON s.c = u.c
+WHERE u.direction <> 'to_broker' AND coalesce(u.spot > s.opened_n, true);
+
 -- released_deliveries: deliveries that ended without an ack, and none that waits for an answer or a
 -- commit: their consumer had left, or had asked for the entry again. The broker counts a plain ack up to
--- until_ns and the next delivery of the entry.
+-- until_ns and the next delivery of the entry, which may be hidden from gap_n on.
 CREATE TEMP TABLE released_deliveries AS
 SELECT e.c, e.n, e.end_n, e.ended_packet, d.last_ts_ns, d.last_ts_ns + {late} AS until_ns, d.next_n,
-  d.g, d.ledger, d.entry
+  d.g, d.ledger, d.entry, h.spot AS gap_n
 FROM delivery_ends AS e JOIN received AS d USING (c, n)
+ASOF LEFT JOIN group_gaps AS h ON h.g = d.g AND h.spot > d.n
 JOIN numbered_consumers AS s ON s.c = d.c AND s.consumer_id = d.consumer_id AND s.x = d.x
 WHERE e.outcome IN ('redelivery_requested', 'consumer_closed', 'conn_closed') AND d.has_id
   AND NOT d.is_past AND s.topic IS NOT NULL AND s.subscription IS NOT NULL
@@ -586,7 +593,7 @@ SELECT r.c, r.n, min(a.n) AS said_n, arg_min(a.first_ts_ns, a.n) AS first_ts_ns
 FROM candidates AS k JOIN released_deliveries AS r USING (c, n)
 JOIN reaching_acks AS a ON a.g = r.g AND a.n = k.ack_n
 WHERE CASE WHEN r.end_n IS NULL THEN a.last_packet > r.ended_packet ELSE a.n > r.end_n END
-  AND (r.next_n IS NULL OR a.n < r.next_n) AND a.first_ts_ns BETWEEN r.last_ts_ns AND r.until_ns
+  AND a.n < least(r.next_n, r.gap_n, 9e18) AND a.first_ts_ns BETWEEN r.last_ts_ns AND r.until_ns
 GROUP BY r.c, r.n;
 
 -- late_acks: the plain acks of these. messages_left: behind the ack.
@@ -597,7 +604,8 @@ JOIN numbered_frames AS a ON a.c = p.said_c AND a.n = p.said_n
 CROSS JOIN LATERAL (SELECT CASE WHEN r.end_n IS NULL THEN a.last_packet > r.ended_packet
   ELSE p.said_n > r.end_n END AS is_late) AS i
 WHERE p.action = 'ack' AND NOT p.is_discard AND (NOT i.is_late OR (NOT p.is_undecided
-  AND p.ack_type IS DISTINCT FROM 'Cumulative' AND a.first_ts_ns BETWEEN r.last_ts_ns AND r.until_ns));
+  AND p.ack_type IS DISTINCT FROM 'Cumulative' AND coalesce(p.said_n < r.gap_n, true)
+  AND a.first_ts_ns BETWEEN r.last_ts_ns AND r.until_ns));
 
 CREATE TEMP TABLE late_part_acks AS FROM plain_late_acks WHERE is_part;
 
@@ -748,12 +756,7 @@ GROUP BY p.c, p.n
 UNION ALL SELECT c, n, min(messages_left) FROM late_acks GROUP BY c, n;
 
 CREATE TEMP TABLE new_deliveries AS
-WITH group_gaps AS (
-  SELECT s.g, min(u.spot) AS spot FROM hidden_acks AS u JOIN numbered_consumers AS s ON s.c = u.c
-    -- A consumer receives nothing before it was opened.
-    WHERE u.direction <> 'to_broker' AND coalesce(u.spot > s.opened_n, true) GROUP BY s.g
-),
-delivery_causes AS (
+WITH delivery_causes AS (
   SELECT d.c, d.n, CASE WHEN e.n IS NOT NULL THEN e.redelivery_cause WHEN y.cause IS NOT NULL
       THEN y.cause WHEN d.redelivery_count > 0 THEN CASE
       -- The capture has the SEND, so no delivery is older. A request for all also reaches messages
@@ -766,7 +769,7 @@ delivery_causes AS (
       THEN b.connection_id END AS previous_connection_id
   FROM received AS d LEFT JOIN causes AS y ON y.c = d.c AND y.n = d.n
   LEFT JOIN numbered_connections AS b ON b.c = d.previous_c
-  LEFT JOIN group_gaps AS z ON z.g = d.g
+  LEFT JOIN (SELECT g, min(spot) AS spot FROM group_gaps GROUP BY g) AS z ON z.g = d.g
   LEFT JOIN published AS p ON p.t = d.t AND p.ledger = d.ledger AND p.entry = d.entry
   LEFT JOIN published AS v ON v.no_topic_c = d.c AND v.ledger = d.ledger AND v.entry = d.entry
   LEFT JOIN first_sweeps AS w ON w.c = d.c AND w.consumer_id = d.consumer_id AND w.x = d.x

@@ -16,11 +16,13 @@ from dissector.tables import ABSENT, note_cut_walk
 
 @inlined
 def _counts_late(state: ConsumptionState, context: PassContext, row: int, delivery: int) -> bool:
-    """Whether an ACK counts for a released delivery: a plain one in time."""
-    frames = context.frames
-    elapsed = frames.first_ts_ns[row] - state.deliveries.last_ns[delivery]
+    """Whether an ACK counts for a released delivery: a plain one in time, if no gap may hide that
+    the entry was delivered again."""
+    frames, deliveries = context.frames, state.deliveries
+    elapsed = frames.first_ts_ns[row] - deliveries.last_ns[delivery]
     return bool(
         0 <= elapsed <= LATE_ACK_NS
+        and state.groups.gap_at[deliveries.group[delivery]] < deliveries.frame_no[delivery]
         and frames.validation_error[row] == NULL
         and not claims.is_decided_later(frames, row)
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from dissector import limits
-from dissector.protocols.columns import TO_BROKER
+from dissector.protocols.columns import TO_BROKER, TO_CLIENT
 from dissector.protocols.pulsar.consumption.state import LOOKED_AT, SPENT_STEPS
 from dissector.protocols.pulsar.wire import commands
 from tests.wire.frames import STEP_NS, FrameMaker, in_blocks
@@ -119,6 +119,17 @@ def test_only_a_plain_ack_in_time_counts(outcome: str, end: Ended, more: Row) ->
     end(talk)
     talk.ack(0, connection=connection_of(outcome), **more)
     assert deliveries(talk)[0]["outcome"] == outcome
+
+
+@each_end
+@pytest.mark.parametrize("direction", [TO_CLIENT, TO_BROKER], ids=["to client", "to broker"])
+def test_a_gap_may_hide_that_the_entry_came_again(outcome: str, end: Ended, direction: int) -> None:
+    talk = begun(0)
+    end(talk)
+    talk.gap(direction, connection=connection_of(outcome))
+    talk.ack(0, connection=connection_of(outcome))
+    found = deliveries(talk)[0]["outcome"]
+    assert found == (outcome if direction == TO_CLIENT else "acked")
 
 
 @each_end
