@@ -87,7 +87,7 @@ CAUSE_TXN_ABORT: Final = _word(
     CAUSES, "txn_abort", "its acknowledgement was part of a transaction that was aborted"
 )
 CAUSE_FAILOVER_SWITCH: Final = _word(
-    CAUSES, "failover_switch", "another consumer became the active one"
+    CAUSES, "failover_switch", "another consumer became the active one, or the same one once more"
 )
 CAUSE_UNLOAD: Final = _word(CAUSES, "unload", "the broker gave the topic away, or took it again")
 CAUSE_RECONNECT: Final = _word(CAUSES, "reconnect", "the consumer came back on a new connection")

@@ -329,14 +329,16 @@ FROM newly_acked AS t JOIN (
   SELECT c, n, count(DISTINCT bit) AS messages FROM claimed_bits GROUP BY c, n
 ) AS b ON b.c = t.c AND b.n = t.n;
 
--- seeks: seeks of a subscription; undone_n: the frame with which the broker refused it.
+-- seeks: seeks of a subscription; undone_n: the frame with which the broker refused it; done_n: the
+-- one with which it said that it did it, and had closed the consumers.
 CREATE TEMP TABLE seeks AS
-SELECT s.g, f.n, x.response_frame_no AS undone_n FROM numbered_frames AS f
+SELECT s.g, f.n, CASE WHEN x.outcome = 'error' THEN x.response_frame_no END AS undone_n,
+  CASE WHEN x.outcome = 'ok' THEN x.response_frame_no END AS done_n FROM numbered_frames AS f
   JOIN numbered_consumers AS s ON s.c = f.c AND s.consumer_id = f.consumer_id
   AND s.x = f.incarnation
 JOIN numbered_connections AS k ON k.c = f.c
 LEFT JOIN new_exchanges AS x ON x.capture = k.capture AND x.connection_id = k.connection_id
-  AND x.request_frame_no = f.n AND x.outcome = 'error'
+  AND x.request_frame_no = f.n
 WHERE f.command = 'SEEK';
 
 -- commits: requests to commit a transaction; refused_n: the frame that refused it.
@@ -675,8 +677,9 @@ WITH redelivered AS (
     CASE WHEN is_behind THEN h.reopened_n ELSE h.closed_n END AS left_n) AS i
 ),
 seek_redeliveries AS (
-  SELECT DISTINCT a.c, a.n FROM redelivered AS a JOIN seeks AS k ON k.g = a.g AND k.n > a.previous_n
-    AND k.n < a.n AND coalesce(k.undone_n > a.n, true)
+  SELECT DISTINCT a.c, a.n FROM redelivered AS a JOIN seeks AS k ON k.g = a.g
+    AND (k.n > a.previous_n AND k.n < a.n AND coalesce(k.undone_n > a.n, true)
+      OR a.has_left AND k.done_n > a.previous_n AND k.done_n < a.n)
 ),
 aborted_acks AS (
   SELECT DISTINCT a.c, a.n FROM redelivered AS a
@@ -699,7 +702,10 @@ aborted_acks AS (
 switched_consumers AS (
   SELECT a.c, a.n, max(CASE WHEN w.is_away AND w.n > a.previous_n AND w.c = a.previous_c
     AND w.consumer_id = a.previous_consumer_id AND w.x = a.previous_x
-    THEN 1 ELSE 0 END) AS was_passed
+    THEN 1 ELSE 0 END) AS was_passed,
+    max(CASE WHEN w.is_away = false AND w.n > a.previous_n AND w.c = a.previous_c
+    AND w.consumer_id = a.previous_consumer_id AND w.x = a.previous_x
+    THEN 1 ELSE 0 END) AS was_chosen
   FROM redelivered AS a JOIN switches AS w ON w.n < a.n AND ((w.c = a.c
     AND w.consumer_id = a.consumer_id AND w.x = a.x)
     OR (w.c = a.previous_c AND w.consumer_id = a.previous_consumer_id AND w.x = a.previous_x))
@@ -715,8 +721,8 @@ SELECT a.c, a.n, CASE WHEN k.c IS NOT NULL THEN 'seek'
   WHEN (coalesce(a.is_failover, false) OR switched_consumers.c IS NOT NULL)
     AND (coalesce(switched_consumers.was_passed, 0) = 1 OR (NOT a.is_same AND NOT (a.has_left
     AND a.came_back))) THEN 'failover_switch'
-  WHEN NOT a.has_left THEN CASE WHEN sweep_requests.c IS NOT NULL THEN 'explicit'
-    ELSE 'unknown' END
+  WHEN NOT a.has_left THEN CASE WHEN switched_consumers.was_chosen = 1 THEN 'failover_switch'
+    WHEN sweep_requests.c IS NOT NULL THEN 'explicit' ELSE 'unknown' END
   WHEN a.broker_closed THEN CASE WHEN a.may_be_sought AND a.outcome_before = 'acked' THEN 'unknown'
     ELSE 'unload' END
   WHEN a.is_unseen THEN 'unknown' WHEN a.came_back THEN 'reconnect' ELSE 'consumer_gone' END AS cause

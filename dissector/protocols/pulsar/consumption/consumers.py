@@ -407,10 +407,12 @@ def is_failover(state: ConsumptionState, row: int) -> bool:
 
 @inlined
 def note_switch(state: ConsumptionState, row: int, is_active: int) -> None:
-    """ACTIVE_CONSUMER_CHANGE, which only Failover subscriptions have: note it and a switch off."""
+    """ACTIVE_CONSUMER_CHANGE, which only Failover subscriptions have: note it and when it came."""
     state.consumers.is_failover[row] = 1
     if is_active == 0:
         state.consumers.inactive_at[row] = state.counters[consumption_state.CLOCK]
+    elif is_active == 1:
+        state.consumers.active_at[row] = state.counters[consumption_state.CLOCK]
 
 
 @inlined
@@ -449,6 +451,14 @@ def note_seek(state: ConsumptionState, row: int, frame_no: int) -> None:
     if group != tables.ABSENT:
         tables.remember(state.requests, frame_no, 1, 0, 0, 2 * state.groups.seek_at[group])
         state.groups.seek_at[group] = frame_no
+
+
+@kernel
+def note_sought(state: ConsumptionState, row: int, frame_no: int) -> None:
+    """SUCCESS of a SEEK: the broker has closed its consumers before."""
+    group = state.consumers.group[row]
+    if group != tables.ABSENT:
+        state.groups.sought_at[group] = frame_no
 
 
 @kernel

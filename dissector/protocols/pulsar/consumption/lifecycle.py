@@ -266,7 +266,8 @@ def _handle_transaction(state: ConsumptionState, context: PassContext, row: int)
 
 @kernel
 def _handle_answer(state: ConsumptionState, context: PassContext, row: int) -> None:
-    """ERROR, ACK_RESPONSE, CONSUMER_STATS_RESPONSE: apply it to the request that it answers."""
+    """ERROR, ACK_RESPONSE, CONSUMER_STATS_RESPONSE, SUCCESS of a SEEK: apply it to the request
+    that it answers."""
     frames = context.frames
     asked_at = frames.answered_frame_no[row]
     asked = frames.answered_command[row]
@@ -278,6 +279,8 @@ def _handle_answer(state: ConsumptionState, context: PassContext, row: int) -> N
         return
     if frames.command[row] == commands.CONSUMER_STATS_RESPONSE:
         learn_balance(state, consumer, frames.available_permits[row], frames.frame_no[row])
+    elif asked == commands.SEEK and frames.command[row] == commands.SUCCESS:
+        consumption_consumers.note_sought(state, consumer, frames.frame_no[row])
     elif asked == commands.SEEK:
         consumption_consumers.undo_seek(state, consumer, asked_at)
     elif (
@@ -294,7 +297,12 @@ def handle_slow_path(state: ConsumptionState, context: PassContext, row: int) ->
     command = frames.command[row]
     if command in (commands.END_TXN, commands.END_TXN_RESPONSE, commands.END_TXN_ON_SUBSCRIPTION):
         _handle_transaction(state, context, row)
-    elif command in (commands.CONSUMER_STATS_RESPONSE, commands.ERROR, commands.ACK_RESPONSE):
+    elif command in (
+        commands.CONSUMER_STATS_RESPONSE,
+        commands.ERROR,
+        commands.ACK_RESPONSE,
+        commands.SUCCESS,
+    ):
         _handle_answer(state, context, row)
     elif frames.consumer_id[row] != NULL:
         consumer = consumer_of(state, context, row)

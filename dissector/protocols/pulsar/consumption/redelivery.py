@@ -36,7 +36,13 @@ def cause_of_known(state: ConsumptionState, group: int, consumer: int, cell: int
     cells = state.cells
     consumers = state.consumers
     before = cells.frame_no[cell]
-    if state.groups.seek_at[group] > before:
+    owner = consumption_consumers.unpacked_consumer(state, cells.owner[cell])
+    # Messages under way cross a seek: they are seen behind it, and once more when the broker has
+    # closed the consumers, moved the position, and said so.
+    was_closed = owner != ABSENT and consumers.left_at[owner] != 0
+    if state.groups.seek_at[group] > before or (
+        was_closed and state.groups.sought_at[group] > before
+    ):
         return enums.CAUSE_SEEK
     end = cells.end[cell]
     if end == consumption_state.END_REQUESTED:
@@ -47,7 +53,6 @@ def cause_of_known(state: ConsumptionState, group: int, consumer: int, cell: int
         cells.delivery[cell] != ABSENT and _is_uncommitted(state, cells.delivery[cell])
     ):
         return enums.CAUSE_TXN_ABORT
-    owner = consumption_consumers.unpacked_consumer(state, cells.owner[cell])
     if owner == ABSENT:
         return enums.CAUSE_UNKNOWN
     if consumption_consumers.is_failover(state, consumer) or consumption_consumers.is_failover(
@@ -58,6 +63,9 @@ def cause_of_known(state: ConsumptionState, group: int, consumer: int, cell: int
         if owner != consumer and not consumption_consumers.has_reconnected(state, owner, consumer):
             return enums.CAUSE_FAILOVER_SWITCH
     if consumers.left_at[owner] == 0:
+        # When a member joins, the broker may choose the same consumer again, from its position on.
+        if consumers.active_at[owner] > before:
+            return enums.CAUSE_FAILOVER_SWITCH
         # A REDELIVER of all crosses messages in flight: it is seen before messages that the broker
         # had sent by then, and the broker redelivers all of these, to any consumer. Several in a
         # row cause several redeliveries of the same message, and nothing else does while a

@@ -129,7 +129,7 @@ class Consumers(Bundle):
     page: of its last delivery.
     serial: never used twice, unlike the row.
     is_failover: 1 if its subscription was seen to switch.
-    inactive_at: frame that last made it inactive.
+    inactive_at, active_at: frames that last made it inactive and active.
     wants_all: 1 once it requested redelivery of all its open deliveries.
     connection_row: ABSENT once the connection was freed.
     claimed: number of deliveries set aside, which wait for claims.
@@ -162,6 +162,7 @@ class Consumers(Bundle):
     serial: Int64Array
     is_failover: Int64Array
     inactive_at: Int64Array
+    active_at: Int64Array
     wants_all: Int64Array
     connection_row: Int64Array
     claimed: Int64Array
@@ -199,6 +200,7 @@ class IdentityDomains(Bundle):
     members: its consumers and released deliveries.
     has_identity: 0 for a topic that is not persistent, whose ids are all 0:0.
     seek_at: frame of the last SEEK that the broker did not refuse, 0 if none.
+    sought_at: frame of the broker's answer that it did one, 0 if none.
     forgotten_at: frame at which its last page was evicted.
     gap_at: frame before the last gap in which a delivery may have been lost, -1 if none.
     first, last, length: its released deliveries; is_ascending: 1 while ids rise along them.
@@ -208,6 +210,7 @@ class IdentityDomains(Bundle):
     members: Int64Array
     has_identity: Int64Array
     seek_at: Int64Array
+    sought_at: Int64Array
     forgotten_at: Int64Array
     gap_at: Int64Array
     key_a: Int64Array

@@ -226,6 +226,8 @@ def _matters(frames: FrameColumns, row: int) -> bool:
         return True
     if command < 0:
         return bool(command != NULL)
+    if command == commands.SUCCESS:
+        return bool(frames.answered_command[row] == commands.SEEK)
     return command in (
         commands.ERROR,
         commands.SEEK,

@@ -6,7 +6,7 @@ import pytest
 
 from dissector.protocols.columns import TO_BROKER, TO_CLIENT
 from dissector.protocols.pulsar.wire import commands
-from tests.wire.talk import EXCLUSIVE, SHARED, Talk
+from tests.wire.talk import EXCLUSIVE, FAILOVER, SHARED, Talk
 
 TRANSACTION = {"txn_most_bits": 3, "txn_least_bits": 4}
 
@@ -136,3 +136,40 @@ def test_a_hole_before_a_consumer_hides_deliveries_if_it_may_have_been_there(
     talk.message(0, redelivery_count=1)
     (row,) = talk.rows()["deliveries"]
     assert row["redelivery_cause"] == ("pre_capture" if is_opened else "unknown")
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_messages_under_way_at_a_seek_come_again_by_the_seek(is_answered: bool) -> None:
+    """Seen behind the SEEK, and behind the end of their consumer, which the broker closes for it."""
+    talk = Talk()
+    talk.connect()
+    talk.subscribe(0, subscription_type=EXCLUSIVE)
+    talk.flow(10)
+    request = talk.request()
+    talk.client(commands.SEEK, request_id=request, consumer_id=0)
+    talk.broker(commands.CLOSE_CONSUMER, request_id=-1, consumer_id=0)
+    talk.message(0)
+    if is_answered:
+        talk.broker(commands.SUCCESS, request_id=request)
+    talk.subscribe(0, subscription_type=EXCLUSIVE)
+    talk.flow(10)
+    talk.message(0)
+    assert last_cause(talk) == ("seek" if is_answered else "unload")
+
+
+@pytest.mark.parametrize(
+    ("is_before", "cause"), [(False, "failover_switch"), (True, "unknown"), (None, "unknown")]
+)
+def test_a_consumer_that_is_chosen_again_gets_what_it_had(
+    is_before: bool | None, cause: str
+) -> None:
+    """A member joins, and the broker stays with the active one, from its position on."""
+    talk = Talk()
+    talk.connect()
+    talk.subscribe(0, subscription_type=FAILOVER)
+    talk.flow(10)
+    for is_now in (True, False):
+        if is_before is is_now:
+            talk.broker(commands.ACTIVE_CONSUMER_CHANGE, consumer_id=0, is_active=1)
+        talk.message(0)
+    assert last_cause(talk) == cause
