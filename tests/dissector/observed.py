@@ -177,6 +177,8 @@ def tables_of(*paths: str) -> Tables:
     return tables
 
 
+# Random clients: `test_random_clients` says what they saw.
+RANDOM_CASES = [Case("pulsar-random", name) for name in _manifest("pulsar-random")]
 CURSUS_CASES = [Case("cursus", name) for name in _manifest("cursus")]
 CASES = [Case(folder, name) for folder in FOLDERS for name in _manifest(folder)]
 LOGGED = [case for case in CASES if case.events and case.is_of_the_clients and not case.is_opaque]

@@ -14,7 +14,14 @@ import pytest
 from dissector.cli.main import run
 from tests.anycut import bytes_of, rows_of
 from tests.choosing import LOOKS_AT_ALL
-from tests.dissector.observed import CAPTURES, CASES, CURSUS_CASES, Tables, name_of
+from tests.dissector.observed import (
+    CAPTURES,
+    CASES,
+    CURSUS_CASES,
+    RANDOM_CASES,
+    Tables,
+    name_of,
+)
 from tests.wire.captures import ETHERNET
 from tests.wire.recut import headers, is_pcap, records
 
@@ -28,11 +35,11 @@ SAMPLES = (
     "pulsar/fake-f12_slow_receipts.pcap",
     "cursus/go-consume_streaming.pcap",
 )
-ALL = tuple(map(name_of, (*CASES, *CURSUS_CASES)))
+ALL = tuple(map(name_of, (*CASES, *RANDOM_CASES, *CURSUS_CASES)))
 # Where bytes are missing, or may be, timers decide for how long they are waited for.
 WHOLE = tuple(
     name_of(case)
-    for case in (*CASES, *CURSUS_CASES)
+    for case in (*CASES, *RANDOM_CASES, *CURSUS_CASES)
     if not (case.is_lossy or case.is_midstream or case.is_cut)
 )
 # What a copy adds to.

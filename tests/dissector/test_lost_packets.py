@@ -10,7 +10,7 @@ import pytest
 
 from tests.anycut import bytes_of, rows_of
 from tests.choosing import LOOKS_AT_ALL, examples
-from tests.dissector.observed import CAPTURES, CASES, Tables, name_of
+from tests.dissector.observed import CAPTURES, CASES, RANDOM_CASES, Tables, name_of
 from tests.wire.recut import is_pcap, with_losses
 
 RATES = (0.02, 0.15)
@@ -50,7 +50,7 @@ COMMITS = (
 )
 CURSUS = tuple(f"cursus/{path.name}" for path in sorted(CAPTURES.glob("cursus/*.pcap*")))
 ALL = tuple(
-    name for name in map(name_of, CASES)
+    name for name in map(name_of, [*CASES, *RANDOM_CASES])
     if name.startswith("pulsar") and not any(each in name for each in AMBIGUOUS)
 )  # fmt: skip
 

@@ -16,7 +16,15 @@ from dissector.report.page import page
 from tests.anycut import rows_of
 from tests.choosing import LOOKS_AT_ALL
 from tests.dissector.joining.cutting import land
-from tests.dissector.observed import CAPTURES, CASES, CURSUS_CASES, Tables, few_cases, name_of
+from tests.dissector.observed import (
+    CAPTURES,
+    CASES,
+    CURSUS_CASES,
+    RANDOM_CASES,
+    Tables,
+    few_cases,
+    name_of,
+)
 from tests.dissector.test_lost_packets import whole
 from tests.reports import reported
 from tests.wire.recut import cut_short
@@ -25,11 +33,13 @@ LENGTHS: Final = (96, 120, 200, 400)
 SAMPLES: Final = (
     sorted(
         f"{folder}/{path.name}"
-        for folder in ("pulsar", "pulsar-apache", "pulsar-live", "cursus")
+        for folder in ("pulsar", "pulsar-apache", "pulsar-live", "pulsar-random", "cursus")
         for path in (CAPTURES / folder).glob("*.pcap*")
     )
     if LOOKS_AT_ALL
-    else sorted(map(name_of, [*few_cases(CASES), *few_cases(CURSUS_CASES)]))
+    else sorted(
+        map(name_of, [*few_cases(CASES), *few_cases(RANDOM_CASES), *few_cases(CURSUS_CASES)])
+    )
 )
 
 # Rules spoke of each of these when they took what was cut off for what did not happen.
@@ -194,10 +204,18 @@ def values(row: Row, at: Mapping[int, Place]) -> dict[str, Any]:
     }
 
 
+def ordered(row: dict[str, Any], order: Mapping[Place, int]) -> dict[str, Any]:
+    """Its previous delivery by the number of that frame in the whole capture: places of several
+    connections have no order."""
+    place = row.get("previous_frame_no")
+    return row if place is None else {**row, "previous_frame_no": order.get(place, 1 << 62)}
+
+
 def told_otherwise(tables: Tables, cut: Tables) -> Iterator[tuple[str, Any, Any]]:
     """Column, its whole value and that of the cut capture, where they differ and the latter does
     not say that it is not known; for a row that the whole does not have, the table."""
     at, cut_at = places(tables), places(cut)
+    order = {place: number for number, place in at.items()}
     for table in (
         "frames", "exchanges", "deliveries", "permits", "acks", "messages", "producers",
         "consumers", "connections",
@@ -205,9 +223,9 @@ def told_otherwise(tables: Tables, cut: Tables) -> Iterator[tuple[str, Any, Any]
         rows = defaultdict(list)
         for row in tables[table]:
             for key in {key_of(table, row, at), *other_keys(table, row, at)}:
-                rows[key].append(values(row, at))
+                rows[key].append(ordered(values(row, at), order))
         for each in cut[table]:
-            row = values(each, cut_at)
+            row = ordered(values(each, cut_at), order)
             wrong = [_wrong(table, row, one) for one in rows[key_of(table, each, cut_at)]]
             if not wrong:
                 yield table, None, row

@@ -40,7 +40,7 @@ REPORTED: Final = (
 )
 ALL_REPORTED: Final = sorted(
     f"{path.parent.name}/{path.name}"
-    for folder in ("pulsar", "pulsar-apache", "pulsar-live", "threads")
+    for folder in ("pulsar", "pulsar-apache", "pulsar-live", "pulsar-random", "threads")
     for path in (CAPTURES / folder).glob("*.pcap*")
 )
 

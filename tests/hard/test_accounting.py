@@ -21,7 +21,7 @@ from dissector.sources.dissect import dissect
 from dissector.sources.rings import Chain
 from tests.accounting import LOOKED_AT, check, check_report
 from tests.choosing import LOOKS_AT_ALL, covering
-from tests.dissector.observed import CASES, few_cases, name_of
+from tests.dissector.observed import CASES, RANDOM_CASES, few_cases, name_of
 from tests.hard.cases import all_cases
 from tests.hard.scratches import scratched
 from tests.hard.tape import Tables
@@ -31,7 +31,7 @@ from tests.plain import rows_of_block
 DAMAGED_COPIES = 3 if LOOKS_AT_ALL else 1  # of each hard case
 HARD = {case.file_name: case.make for case in all_cases()}
 # `tests.dissector.test_accounts` looks at the rows of all of them.
-SAMPLES = {name_of(case): case.path.read_bytes for case in few_cases(CASES)}
+SAMPLES = {name_of(case): case.path.read_bytes for case in few_cases([*CASES, *RANDOM_CASES])}
 # One capture of each hard case, by day; of these there are reports, and damaged copies.
 FEW = [*covering({case.file_name: [case.id] for case in all_cases()}), *SAMPLES]
 each_capture = pytest.mark.parametrize("name", [*HARD, *SAMPLES])

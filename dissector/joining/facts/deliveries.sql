@@ -54,6 +54,14 @@ LEFT JOIN next_hidden_acks AS u ON u.c = f.c AND u.n = f.n
 WHERE f.command IN ('MESSAGE', 'FLOW') AND s.closed_n < f.n AND s.is_two_way
   AND NOT coalesce(u.broker_before_spot >= s.closed_frame_no, false);
 
+-- revived: closed consumers that are in use again, as of revived_n: their next SUBSCRIBE was lost.
+CREATE TEMP TABLE revived AS
+SELECT f.c, f.consumer_id, f.incarnation AS x, min(f.n) AS revived_n FROM numbered_frames AS f
+JOIN numbered_consumers AS s ON s.c = f.c AND s.consumer_id = f.consumer_id AND s.x = f.incarnation
+ANTI JOIN late_frames AS i ON i.c = f.c AND i.n = f.n
+WHERE f.command IN ('MESSAGE', 'FLOW') AND s.closed_n < f.n
+GROUP BY f.c, f.consumer_id, f.incarnation;
+
 -- received: deliveries. previous_n, next_n: the previous and next delivery of the same entry to the same
 -- subscription; is_replaced: the next one is another message, of a broker that began anew. is_late: see
 -- late_frames.
@@ -666,14 +674,16 @@ WITH redelivered AS (
       AND NOT is_behind AND NOT coalesce(h.closed_frame_no < h.closed_n, false), false)
       AS broker_closed,
     coalesce(u.broker_spot < h.closed_n, false) AS may_be_sought,
-    is_behind AND coalesce(left_n < d.n, false) AS is_unseen
+    is_behind AND coalesce(left_n < d.n, false) AS is_unseen, coalesce(r.revived_n, 0) AS revived_n
   FROM received AS d JOIN received AS b ON b.c = d.previous_c AND b.n = d.previous_n
   LEFT JOIN next_hidden_acks AS u ON u.c = b.c AND u.n = b.n
   JOIN numbered_consumers AS h ON h.c = b.c AND h.consumer_id = b.consumer_id AND h.x = b.x
   JOIN numbered_consumers AS s ON s.c = d.c AND s.consumer_id = d.consumer_id AND s.x = d.x
   JOIN delivery_ends AS o ON o.c = b.c AND o.n = b.n
+  LEFT JOIN revived AS r ON r.c = b.c AND r.consumer_id = b.consumer_id AND r.x = b.x
+    AND r.revived_n <= d.n
   -- A consumer in use behind its end (its next SUBSCRIBE was lost) leaves when its id is opened again.
-  CROSS JOIN LATERAL (SELECT coalesce(h.closed_n < b.n, false) AND NOT b.is_late AS is_behind,
+  CROSS JOIN LATERAL (SELECT coalesce(h.closed_n < b.n, false) AND NOT b.is_late OR r.c IS NOT NULL AS is_behind,
     CASE WHEN is_behind THEN h.reopened_n ELSE h.closed_n END AS left_n) AS i
 ),
 seek_redeliveries AS (
@@ -703,7 +713,7 @@ switched_consumers AS (
   SELECT a.c, a.n, max(CASE WHEN w.is_away AND w.n > a.previous_n AND w.c = a.previous_c
     AND w.consumer_id = a.previous_consumer_id AND w.x = a.previous_x
     THEN 1 ELSE 0 END) AS was_passed,
-    max(CASE WHEN w.is_away = false AND w.n > a.previous_n AND w.c = a.previous_c
+    max(CASE WHEN w.is_away = false AND w.n > greatest(a.previous_n, a.revived_n) AND w.c = a.previous_c
     AND w.consumer_id = a.previous_consumer_id AND w.x = a.previous_x
     THEN 1 ELSE 0 END) AS was_chosen
   FROM redelivered AS a JOIN switches AS w ON w.n < a.n AND ((w.c = a.c

@@ -64,7 +64,7 @@ def base(name):
 def real_captures():
     """Names of samples of real brokers, as the manifests say; damage is made."""
     names = set()
-    for folder in ("pulsar", "pulsar-apache", "pulsar-live", "cursus"):
+    for folder in ("pulsar", "pulsar-apache", "pulsar-live", "pulsar-random", "cursus"):
         for each in json.loads((ROOT / "captures" / folder / "manifest.json").read_text("utf-8")):
             if each.get("broker_is_real", folder == "cursus"):
                 names.add(base(each["file"]))

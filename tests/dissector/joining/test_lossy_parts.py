@@ -11,7 +11,7 @@ import pytest
 from tests.anycut import bytes_of
 from tests.choosing import LOOKS_AT_ALL
 from tests.dissector.joining.cutting import land, parts
-from tests.dissector.observed import CAPTURES, CASES, name_of
+from tests.dissector.observed import CAPTURES, CASES, RANDOM_CASES, name_of
 from tests.split import Facts, facts, quiet_places
 from tests.wire.recut import is_pcap, with_losses
 
@@ -30,7 +30,10 @@ DRAWN = (
     ("pulsar-apache/mut-snap200-java-j03_batch_lz4.pcap", 0.1, 1),
 )
 ALL = tuple(
-    (name_of(case), rate, seed) for case in CASES for rate in (0.02, 0.1) for seed in (0, 1)
+    (name_of(case), rate, seed)
+    for case in [*CASES, *RANDOM_CASES]
+    for rate in (0.02, 0.1)
+    for seed in (0, 1)
 )
 # What says that something is not known.
 UNKNOWN = {

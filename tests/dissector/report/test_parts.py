@@ -13,7 +13,7 @@ import pytest
 from tests.choosing import LOOKS_AT_ALL, examples
 from tests.dissector.joining.cutting import land, parts, read
 from tests.dissector.lake.samples import landed
-from tests.dissector.observed import CASES, name_of
+from tests.dissector.observed import CASES, RANDOM_CASES, name_of
 from tests.reports import SOME_RULES, differences, reported
 from tests.split import quiet_places, without
 
@@ -43,7 +43,7 @@ JOINED = (
 )
 PERMITS = ("permit_utilization",)
 JOINED_SECTIONS = ("permit_utilization", "publish_to_delivery", "redelivery")
-ALL = tuple(name for name in map(name_of, CASES) if name.startswith("pulsar"))
+ALL = tuple(name for name in map(name_of, [*CASES, *RANDOM_CASES]) if name.startswith("pulsar"))
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 Report = Mapping[str, Any]
 # Lists of which a row says what a report of its names alone says.

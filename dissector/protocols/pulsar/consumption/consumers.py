@@ -322,6 +322,7 @@ def stays_closed(state: ConsumptionState, row: int) -> bool:
     if not is_kept(state, row):
         tables.list_unlink(state.lists, state.closed, consumption_state.LIST_CLOSED, row)
     mark_present(state, row)
+    consumers.active_at[row] = 0
     return False
 
 

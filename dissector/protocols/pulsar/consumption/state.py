@@ -199,8 +199,7 @@ class IdentityDomains(Bundle):
 
     members: its consumers and released deliveries.
     has_identity: 0 for a topic that is not persistent, whose ids are all 0:0.
-    seek_at: frame of the last SEEK that the broker did not refuse, 0 if none.
-    sought_at: frame of the broker's answer that it did one, 0 if none.
+    seek_at, sought_at: frames of the last SEEK not refused, and of the last answer that did one.
     forgotten_at: frame at which its last page was evicted.
     gap_at: frame before the last gap in which a delivery may have been lost, -1 if none.
     first, last, length: its released deliveries; is_ascending: 1 while ids rise along them.
@@ -397,8 +396,7 @@ class ConsumptionState(State):
     stamps: ns of the SEND's last byte, by page of `published` * PAGE_ENTRIES + bit.
     words: an arena of word blocks for bit sets.
     free_words: first free block of each size class, ABSENT if none.
-    requests: by frame, the packed number of its consumer or transaction; of a SEEK also the
-        previous SEEK.
+    requests: by frame, its consumer or transaction, packed; of a SEEK also the previous SEEK.
     """
 
     table: HashTable

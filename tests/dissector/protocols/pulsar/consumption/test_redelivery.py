@@ -140,7 +140,7 @@ def test_a_hole_before_a_consumer_hides_deliveries_if_it_may_have_been_there(
 
 @pytest.mark.parametrize("is_answered", [True, False])
 def test_messages_under_way_at_a_seek_come_again_by_the_seek(is_answered: bool) -> None:
-    """Seen behind the SEEK, and behind the end of their consumer, which the broker closes for it."""
+    """Seen behind the SEEK, and behind the end of their consumer: the broker closes it before."""
     talk = Talk()
     talk.connect()
     talk.subscribe(0, subscription_type=EXCLUSIVE)
