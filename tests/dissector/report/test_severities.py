@@ -13,7 +13,7 @@ from dissector.cli.terminal import Paint
 from dissector.cli.text_report import text_report
 from dissector.report.headlines import WRONG, headlines
 from dissector.report.page import page
-from tests.dissector.observed import CASES, CURSUS_CASES, RANDOM_CASES, name_of
+from tests.dissector.observed import CASES, CURSUS_CASES, name_of
 from tests.dissector.test_manifests_sentences import reports
 
 WORDS = {"error": "bad", "warning": "look", "info": "note", "ok": "ok"}
@@ -49,7 +49,7 @@ def on_terminal(report: dict[str, Any]) -> list[str]:
     return [line[2:6].strip() for line in lines if re.match(r"  (bad |look|note|ok  )  ", line)]
 
 
-@pytest.mark.parametrize("case", [*CASES, *RANDOM_CASES, *CURSUS_CASES], ids=name_of)
+@pytest.mark.parametrize("case", [*CASES, *CURSUS_CASES], ids=name_of)
 def test_a_capture_is_as_bad_on_all_outputs(case: Any) -> None:
     report = reports()[name_of(case)]
     (row,) = report["verdicts"]["by_capture"]
