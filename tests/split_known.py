@@ -18,6 +18,8 @@ frames, by which they are known as a pair: each message counts on both."""
 NO_CHECKSUM: Final = """
 Messages without a checksum: two taps that show the same one at other moments have nothing to know
 it by, and are joined no more than captures of two brokers."""
+ANEW: Final = """
+A producer of one half begins anew behind the boundary: its sends lack their topic. Not mended."""
 
 CUT: Final = ("cut", "order", "processes")
 KNOWN: Final[dict[str, dict[str, int]]] = {
@@ -58,6 +60,7 @@ KNOWN: Final[dict[str, dict[str, int]]] = {
         "pulsar/go_client.pcap connections": 20,
         "pulsar/go_client.pcap both": 20,
     },
+    ANEW: {"pulsar-random/redeliver-11.pcap.gz both": 29},
     LEGS: {
         f"pulsar-apache/cpp-s08_nack-proxy-any.pcap {way}": 75 for way in (*CUT, "anywhere", "both")
     },
