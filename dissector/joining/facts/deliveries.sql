@@ -559,7 +559,7 @@ WHERE u.direction <> 'to_broker' AND coalesce(u.spot > s.opened_n, true);
 -- commit: their consumer had left, or had asked for the entry again. The broker counts a plain ack up to
 -- until_ns and the next delivery of the entry, which may be hidden from gap_n on.
 CREATE TEMP TABLE released_deliveries AS
-SELECT e.c, e.n, e.end_n, e.ended_packet, d.last_ts_ns, d.last_ts_ns + {late} AS until_ns, d.next_n,
+SELECT e.c, e.n, e.end_n, e.ended_packet, d.last_ts_ns + {late} AS until_ns, d.next_n,
   d.g, d.ledger, d.entry, h.spot AS gap_n
 FROM delivery_ends AS e JOIN received AS d USING (c, n)
 ASOF LEFT JOIN group_gaps AS h ON h.g = d.g AND h.spot > d.n
@@ -603,7 +603,7 @@ SELECT r.c, r.n, min(a.n) AS said_n, arg_min(a.first_ts_ns, a.n) AS first_ts_ns
 FROM candidates AS k JOIN released_deliveries AS r USING (c, n)
 JOIN reaching_acks AS a ON a.g = r.g AND a.n = k.ack_n
 WHERE CASE WHEN r.end_n IS NULL THEN a.last_packet > r.ended_packet ELSE a.n > r.end_n END
-  AND a.n < least(r.next_n, r.gap_n, 9e18) AND a.first_ts_ns BETWEEN r.last_ts_ns AND r.until_ns
+  AND a.n < least(r.next_n, r.gap_n, 9e18) AND a.first_ts_ns <= r.until_ns
 GROUP BY r.c, r.n;
 
 -- late_acks: the plain acks of these. messages_left: behind the ack.
@@ -615,7 +615,7 @@ CROSS JOIN LATERAL (SELECT CASE WHEN r.end_n IS NULL THEN a.last_packet > r.ende
   ELSE p.said_n > r.end_n END AS is_late) AS i
 WHERE p.action = 'ack' AND NOT p.is_discard AND (NOT i.is_late OR (NOT p.is_undecided
   AND p.ack_type IS DISTINCT FROM 'Cumulative' AND coalesce(p.said_n < r.gap_n, true)
-  AND a.first_ts_ns BETWEEN r.last_ts_ns AND r.until_ns));
+  AND a.first_ts_ns <= r.until_ns));
 
 CREATE TEMP TABLE late_part_acks AS FROM plain_late_acks WHERE is_part;
 
@@ -808,7 +808,8 @@ SELECT k.connection_id, d.n AS frame_no, make_timestamptz(d.last_ts_ns // 1000) 
   CASE WHEN q.n IS NOT NULL THEN 'acked' ELSE coalesce(o.fate, o.outcome) END AS outcome,
   CASE WHEN q.n IS NOT NULL THEN q.said_n WHEN o.outcome IN ('acked', 'discarded') THEN o.end_n
     WHEN o.outcome IN ('ack_refused', 'ack_rolled_back') THEN o.refused_n END AS ack_frame_no,
-  CASE WHEN q.n IS NOT NULL AND d.is_timed THEN q.first_ts_ns - d.last_ts_ns
+  CASE WHEN q.n IS NOT NULL THEN CASE WHEN d.is_timed AND q.first_ts_ns >= d.last_ts_ns
+    THEN q.first_ts_ns - d.last_ts_ns END
     WHEN o.outcome = 'acked' AND o.fate IS NULL AND had_id AND d.is_timed AND a.first_ts_ns >= d.last_ts_ns
     THEN a.first_ts_ns - d.last_ts_ns END AS ack_latency_ns,
   CASE WHEN had_id AND d.is_timed AND d.last_ts_ns >= coalesce(p.sent_ns, v.sent_ns)

@@ -21,7 +21,7 @@ def _counts_late(state: ConsumptionState, context: PassContext, row: int, delive
     frames, deliveries = context.frames, state.deliveries
     elapsed = frames.first_ts_ns[row] - deliveries.last_ns[delivery]
     return bool(
-        0 <= elapsed <= LATE_ACK_NS
+        elapsed <= LATE_ACK_NS  # below 0 where the clock was set back
         and state.groups.gap_at[deliveries.group[delivery]] < deliveries.frame_no[delivery]
         and frames.validation_error[row] == NULL
         and not claims.is_decided_later(frames, row)
@@ -33,8 +33,8 @@ def _end_acked(state: ConsumptionState, context: PassContext, row: int, delivery
     """End a released delivery by an ACK."""
     frames, deliveries = context.frames, state.deliveries
     deliveries.ack_frame_no[delivery] = frames.frame_no[row]
-    if deliveries.is_timed[delivery] == 1:
-        elapsed = frames.first_ts_ns[row] - deliveries.last_ns[delivery]
+    elapsed = frames.first_ts_ns[row] - deliveries.last_ns[delivery]
+    if elapsed >= 0 and deliveries.is_timed[delivery] == 1:
         deliveries.ack_latency_ns[delivery] = elapsed
     end_released(state, context, row, delivery, ACKED)
 
