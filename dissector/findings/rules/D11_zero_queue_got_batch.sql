@@ -3,21 +3,21 @@ number = "D11"
 code = "zero_queue_got_batch"
 title = "A consumer with a queue of 0 closed itself at a batch"
 severity = "error"
-verdict = "proven"
+verdict = "pattern"
 protocol = "pulsar"
 section = "permit_utilization"
 worst = "measured_batch_messages"
 references = ["apache/pulsar#11850", "apache/pulsar PR 18706"]
 fires = []
-silent = ["java-j10_exclusive_rq0.pcap", "cpp-s07_shared_rq1.pcap", "java-j01_plain.pcap"]
+silent = ["late_acks-24.pcap.gz", "java-j10_exclusive_rq0.pcap", "cpp-s07_shared_rq1.pcap", "java-j01_plain.pcap"]
 
 [needs]
 consumers = "first_flow_permits = 1 AND closed_by = 'client'"
 
 [thresholds.closed_s]
-value = 1.0
+value = 0.1
 unit = "s"
-why = "the client closes itself when it takes the batch apart, within milliseconds"
+why = "the client closes itself when it takes the batch apart, within milliseconds; applications close consumers with a queue of 1 at any time"
 
 [text]
 what = "Consumer {consumer_name} of {subscription} on {topic} had asked for one message at a time, got a batch of {batch_messages}, and closed itself {closed_after_s} s later."
