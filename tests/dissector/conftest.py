@@ -47,9 +47,6 @@ UNMENDED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     },
     # Reports of parts of the time.
     "test_parts_of_the_time_add_up_to_the_whole": {"batches-12": ("",), "closes-11": ("",)},
-    "test_a_name_says_what_its_row_in_the_whole_says": {
-        "cumulative-11": ("",), "late_acks-24": ("",),
-    },
 }  # fmt: skip
 
 
