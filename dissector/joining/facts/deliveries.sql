@@ -388,8 +388,14 @@ redelivered_claims AS (
     LEFT JOIN numbered_connections AS k ON k.c = p.said_c
     LEFT JOIN commits AS m ON m.d = k.d AND m.most = p.txn_most_bits AND m.least = p.txn_least_bits
       AND m.n < d.next_n AND coalesce(m.refused_n > d.next_n, true)
+    JOIN numbered_consumers AS h ON h.c = d.c AND h.consumer_id = d.consumer_id AND h.x = d.x
+    LEFT JOIN received AS e ON e.g = d.g AND e.n = d.next_n
     WHERE d.next_n IS NOT NULL AND NOT d.is_replaced AND NOT EXISTS (FROM seeks AS k
-      WHERE k.g = d.g AND k.n > d.n AND k.n < d.next_n AND coalesce(k.undone_n > d.next_n, true))
+      WHERE k.g = d.g AND (k.n > d.n AND k.n < d.next_n AND coalesce(k.undone_n > d.next_n, true)
+        OR k.done_n > d.n AND k.done_n < d.next_n AND (coalesce(h.closed_n < d.next_n, false)
+          OR coalesce(h.closed_by = 'client' AND h.closed_frame_no < d.next_n, false)
+          OR coalesce(least(h.fin_packet_to_broker, h.fin_packet_to_client, h.ended_packet)
+            <= e.last_packet, false))))
     GROUP BY b.c, b.n, b.bit
   ) GROUP BY c, n
 )
