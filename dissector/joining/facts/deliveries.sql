@@ -19,8 +19,8 @@ SELECT s.*, dense_rank() OVER (ORDER BY d, topic, subscription,
   coalesce(subscription_type IN ('Shared', 'Key_Shared'), false) AS is_shared,
   coalesce(topic LIKE 'non-persistent://%', false) AS is_volatile
 FROM (
-  SELECT k.c, k.d, k.ended, k.is_two_way, k.fin_packet_to_broker, k.fin_packet_to_client,
-    k.ended_packet, p.consumer_id, p.incarnation AS x,
+  SELECT k.c, k.d, k.ended, k.is_two_way, k.ended_packet,
+    least(k.fin_packet_to_broker, k.fin_packet_to_client, k.ended_packet) AS left_packet, p.consumer_id, p.incarnation AS x,
     p.topic, t.t, p.subscription, p.subscription_type, p.name, p.opened_frame_no AS opened_n,
       CASE WHEN p.opened_frame_no <= (SELECT max(n) FROM before_end) THEN p.opened_frame_no
       ELSE o.last_packet END AS opened_packet, p.closed_by, p.refused_code, p.closed_frame_no,
@@ -394,7 +394,7 @@ redelivered_claims AS (
       WHERE k.g = d.g AND (k.n > d.n AND k.n < d.next_n AND coalesce(k.undone_n > d.next_n, true)
         OR k.done_n > d.n AND k.done_n < d.next_n AND (coalesce(h.closed_n < d.next_n, false)
           OR coalesce(h.closed_by = 'client' AND h.closed_frame_no < d.next_n, false)
-          OR coalesce(least(h.fin_packet_to_broker, h.fin_packet_to_client, h.ended_packet)
+          OR coalesce(h.left_packet
             <= e.last_packet, false))))
     GROUP BY b.c, b.n, b.bit
   ) GROUP BY c, n
@@ -439,7 +439,7 @@ narrowed_words AS (
 SELECT c, n, said_n, said_c, least(sum(bit_count(word))::BIGINT, any_value(cost)) AS messages_left
 FROM (SELECT DISTINCT * FROM narrowed_words) GROUP BY c, n, said_n, said_c;
 
--- batch_acks: the partial acks of deliveries without claims.
+-- batch_part_acks, batch_acks: the partial acks of deliveries without claims.
 CREATE TEMP TABLE batch_part_acks AS
 FROM said_deliveries
 WHERE is_part AND action = 'ack' AND (c, n) NOT IN (SELECT c, n FROM claims);
@@ -456,6 +456,7 @@ LEFT JOIN (SELECT DISTINCT c, n FROM ack_ids WHERE ledger IS NOT NULL) AS i ON i
 WHERE f.command = 'REDELIVER_UNACKNOWLEDGED_MESSAGES'
   AND ((i.n IS NULL AND f.status = 'complete') OR s.subscription_type IN ('Exclusive', 'Failover'));
 
+-- first_sweeps: the first of each consumer. swept_deliveries: deliveries with the next one behind them.
 CREATE TEMP TABLE first_sweeps AS
 SELECT c, consumer_id, x, min(n) AS n FROM sweeps GROUP BY c, consumer_id, x;
 
@@ -526,7 +527,7 @@ WITH closed_deliveries AS (
     s.is_two_way, u.broker_spot, e.fate
   FROM received AS d JOIN numbered_consumers AS s ON s.c = d.c AND s.consumer_id = d.consumer_id
     AND s.x = d.x
-  CROSS JOIN LATERAL (SELECT CASE WHEN s.closed_n > d.n THEN s.closed_n WHEN d.is_late THEN d.n + 0.5
+  CROSS JOIN LATERAL (SELECT CASE WHEN s.closed_n > d.n THEN s.closed_n WHEN d.is_late THEN d.n
     WHEN s.closed_n < d.n AND s.reopened_n > d.n THEN s.reopened_n END AS closed_n) AS g
   LEFT JOIN acked_ends AS e ON e.c = d.c AND e.n = d.n
   LEFT JOIN numbered_frames AS a ON a.c = e.end_c AND a.n = e.end_n AND e.end_c <> d.c
@@ -612,7 +613,7 @@ WHERE CASE WHEN r.end_n IS NULL THEN a.last_packet > r.ended_packet ELSE a.n > r
   AND a.n < least(r.next_n, r.gap_n, 9e18) AND a.first_ts_ns <= r.until_ns
 GROUP BY r.c, r.n;
 
--- late_acks: the plain acks of these. messages_left: behind the ack.
+-- plain_late_acks: the plain acks that name these, with the ones from before their end.
 CREATE TEMP TABLE plain_late_acks AS
 SELECT p.*, i.is_late, a.first_ts_ns
 FROM said_deliveries AS p JOIN released_deliveries AS r ON r.c = p.c AND r.n = p.n
@@ -625,6 +626,7 @@ WHERE p.action = 'ack' AND NOT p.is_discard AND (NOT i.is_late OR (NOT p.is_unde
 
 CREATE TEMP TABLE late_part_acks AS FROM plain_late_acks WHERE is_part;
 
+-- late_acks: the acks that count behind the end of a delivery. messages_left: behind the ack.
 CREATE TEMP TABLE late_acks AS
 SELECT p.c, p.n, p.said_n, any_value(p.first_ts_ns) AS first_ts_ns,
   min(CASE WHEN p.is_part THEN b.messages_left ELSE 0 END) AS messages_left
@@ -668,14 +670,12 @@ WITH redelivered AS (
     d.previous_c = d.c AND b.consumer_id = d.consumer_id AND b.x = d.x AS is_same,
     coalesce(left_n < d.n, false) OR coalesce(h.closed_by = 'client'
       AND h.closed_frame_no < d.n AND NOT is_behind, false)
-      OR coalesce(least(h.fin_packet_to_broker, h.fin_packet_to_client,
-        h.ended_packet) <= d.last_packet, false) AS has_left,
+      OR coalesce(h.left_packet <= d.last_packet, false) AS has_left,
     b.consumer_id = d.consumer_id AND h.name IS NOT DISTINCT FROM s.name AND s.opened_n IS NOT NULL
       AND (
       coalesce(left_n <= s.opened_n, false) OR coalesce(h.closed_by = 'client'
         AND h.closed_frame_no <= s.opened_n AND NOT is_behind, false)
-      OR coalesce(least(h.fin_packet_to_broker, h.fin_packet_to_client,
-        h.ended_packet) <= s.opened_packet, false)) AS came_back,
+      OR coalesce(h.left_packet <= s.opened_packet, false)) AS came_back,
     coalesce(h.closed_by = 'broker' AND h.refused_code IS NULL AND h.closed_n <= d.n
       AND NOT is_behind AND NOT coalesce(h.closed_frame_no < h.closed_n, false), false)
       AS broker_closed,

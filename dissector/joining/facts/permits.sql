@@ -70,8 +70,9 @@ WITH running_sums AS (
   SELECT *, sum(delta::DOUBLE) OVER so_far AS available, sum(held::DOUBLE) OVER so_far AS unacked,
     sum(unread::DOUBLE) OVER so_far AS open_unread,
     sum(is_unknown::DOUBLE) OVER so_far > 0 AS was_unread
+  -- What is late is held behind its own frame no more.
   FROM balance_changes WINDOW so_far AS (PARTITION BY c, consumer_id, x
-    ORDER BY n ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+    ORDER BY n, event IS NULL ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
 ),
 balances AS (
   SELECT e.*, k.capture, k.connection_id,
