@@ -93,20 +93,24 @@ def differences(whole: Tables, cut: Tables) -> dict[str, Any]:
     return differences
 
 
-def frame_starts(tables: Tables) -> dict[Way, set[int]]:
-    """Where the frames of each direction begin in its stream."""
-    ends = {}
+def ways_of(tables: Tables) -> dict[tuple[int, str], Way]:
+    """The directions of all connections, by connection and name."""
+    ways = {}
     for row in tables["connections"]:
         client, broker = (
             ipaddress.ip_address(row[f"{end}_ip"]).packed + row[f"{end}_port"].to_bytes(2, "big")
             for end in ("client", "broker")
         )
-        ends[row["connection_id"]] = client, broker
-    found = defaultdict(set)
+        ways[row["connection_id"], "to_broker"] = client, broker
+        ways[row["connection_id"], "to_client"] = broker, client
+    return ways
+
+
+def frame_starts(tables: Tables) -> dict[Way, set[int]]:
+    """Where the frames of each direction begin in its stream."""
+    ways, found = ways_of(tables), defaultdict(set)
     for row in tables["frames"]:
-        client, broker = ends[row["connection_id"]]
-        way = (broker, client) if row["direction"] == "to_client" else (client, broker)
-        found[way].add(row["stream_offset"])
+        found[ways[row["connection_id"], row["direction"]]].add(row["stream_offset"])
     return found
 
 

@@ -1,12 +1,12 @@
 """Rewrites a capture with other ids of producers, consumers and requests, of the same lengths."""
 
-import ipaddress
 import random
 import struct
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from tests.anycut import ways_of
 from tests.dissector.observed import Tables
 from tests.wire.pulsar import classes
 from tests.wire.recut import Streams, Way, headers, records
@@ -84,18 +84,11 @@ def _streams(capture: bytes, link_type: int) -> dict[Way, bytearray]:
 def _found(streams: dict[Way, bytearray], tables: Tables) -> list[Id]:
     """The ids of all whole frames of Pulsar, in their order."""
     base = classes()["BaseCommand"].DESCRIPTOR
-    ends = {}
-    for row in tables["connections"]:
-        client, broker = (
-            ipaddress.ip_address(row[f"{end}_ip"]).packed + row[f"{end}_port"].to_bytes(2, "big")
-            for end in ("client", "broker")
-        )
-        ends[row["connection_id"]] = client, broker
-    found = []
+    ways, found = ways_of(tables), []
     for row in tables["frames"]:
         if row["status"] == "complete" and row["protocol"] == "pulsar":
             is_to_broker = row["direction"] == "to_broker"
-            way = ends[row["connection_id"]][:: 1 if is_to_broker else -1]
+            way = ways[row["connection_id"], row["direction"]]
             data, at = streams[way], row["stream_offset"] + 8
             (size,) = struct.unpack_from(">I", data, at - 4)
             found += [

@@ -272,10 +272,10 @@ def translated(capture: bytes, addresses: Mapping[bytes, bytes]) -> bytes:
         one, two = (data, other) if to_broker else (other, data)
         return [one, _forwarded(two, at)]
 
-    return _seen(capture, views)
+    return seen(capture, views)
 
 
-def _seen(capture: bytes, views: Callable[[bytes, Packet], list[bytes]]) -> bytes:
+def seen(capture: bytes, views: Callable[[bytes, Packet], list[bytes]]) -> bytes:
     """A pcap file with each TCP packet as often as it is seen, at its time and of its size."""
     (link_type,) = struct.unpack_from("<I", capture, 20)
     packets = [capture[:24]]
@@ -318,4 +318,4 @@ def balanced(capture: bytes, brokers: Mapping[bytes, bytes]) -> bytes:
             return [data, _relayed(data, at, (target, brokers[target]), (relay, other))]
         return [_relayed(data, at, (brokers[source], source), (other, relay)), data]
 
-    return _seen(capture, views)
+    return seen(capture, views)

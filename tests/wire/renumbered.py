@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tests.wire.packets import ACK, internet_checksum
-from tests.wire.recut import Packet, Way, headers, records
+from tests.wire.recut import Packet, Way, headers, records, seen
 
 _TCP = 6
 
@@ -45,13 +45,7 @@ def renumbered(capture: bytes, shift_of: Callable[[Way], int]) -> bytes:
 
     Checksums are as right as they were, or left to the network card as they were.
     """
-    (link_type,) = struct.unpack_from("<I", capture, 20)
-    out = [capture[:24]]
-    for time, data, wire in records(capture):
-        at = headers(data, link_type)
-        moved = data if at is None else _moved(data, at, shift_of)
-        out.append(time + struct.pack("<II", len(data), wire) + moved)
-    return b"".join(out)
+    return seen(capture, lambda data, at: [_moved(data, at, shift_of)])
 
 
 def _moved(data: bytes, at: Packet, shift_of: Callable[[Way], int]) -> bytes:
@@ -77,13 +71,7 @@ _TIME_STAMPS = b"\x08\x0a"
 
 def restamped(capture: bytes, add_of: Callable[[Way], int]) -> bytes:
     """A pcap file whose TCP time stamps are greater by what their sender's direction tells."""
-    (link_type,) = struct.unpack_from("<I", capture, 20)
-    out = [capture[:24]]
-    for time, data, wire in records(capture):
-        at = headers(data, link_type)
-        changed = data if at is None else _restamped(data, at, add_of)
-        out.append(time + struct.pack("<II", len(data), wire) + changed)
-    return b"".join(out)
+    return seen(capture, lambda data, at: [_restamped(data, at, add_of)])
 
 
 def _restamped(data: bytes, at: Packet, add_of: Callable[[Way], int]) -> bytes:
