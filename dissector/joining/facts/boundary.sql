@@ -22,8 +22,8 @@ WHERE NOT is_past AND end_n IS NULL
 UNION
 -- A later ack may still count.
 SELECT c, n FROM released_deliveries
-WHERE next_n IS NULL AND gap_n IS NULL AND until_ns >= (SELECT max(last_ts_ns) FROM numbered_frames)
-  AND (c, n) NOT IN (SELECT c, n FROM late_acks WHERE messages_left = 0)
+WHERE next_n IS NULL AND until_ns >= (SELECT max(last_ts_ns) FROM numbered_frames)
+  AND (c, n) NOT IN (SELECT c, n FROM late_acks WHERE messages_left = 0 OR is_doubtful)
 UNION
 SELECT e.c, e.n FROM delivery_ends AS e JOIN received AS d USING (c, n)
 JOIN pending_acks AS a ON a.c = e.end_c AND a.n = e.end_n WHERE NOT d.is_past AND e.outcome = 'acked'

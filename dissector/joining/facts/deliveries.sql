@@ -606,34 +606,36 @@ candidates AS (
     AND (a.ledger > r.ledger OR (a.ledger = r.ledger AND (a.entry > r.entry
       OR (a.entry = r.entry AND NOT a.is_part))))
 )
-SELECT r.c, r.n, min(a.n) AS said_n, arg_min(a.first_ts_ns, a.n) AS first_ts_ns
+SELECT r.c, r.n, min(a.n) AS said_n, arg_min(a.first_ts_ns, a.n) AS first_ts_ns,
+  coalesce(min(a.n) > any_value(r.gap_n), false) AS is_doubtful
 FROM candidates AS k JOIN released_deliveries AS r USING (c, n)
 JOIN reaching_acks AS a ON a.g = r.g AND a.n = k.ack_n
 WHERE CASE WHEN r.end_n IS NULL THEN a.last_packet > r.ended_packet ELSE a.n > r.end_n END
-  AND a.n < least(r.next_n, r.gap_n, 9e18) AND a.first_ts_ns <= r.until_ns
+  AND (r.next_n IS NULL OR a.n < r.next_n) AND a.first_ts_ns <= r.until_ns
 GROUP BY r.c, r.n;
 
 -- plain_late_acks: the plain acks that name these, with the ones from before their end.
 CREATE TEMP TABLE plain_late_acks AS
-SELECT p.*, i.is_late, a.first_ts_ns
+SELECT p.*, i.is_late, a.first_ts_ns, coalesce(p.said_n > r.gap_n, false) AS is_doubtful
 FROM said_deliveries AS p JOIN released_deliveries AS r ON r.c = p.c AND r.n = p.n
 JOIN numbered_frames AS a ON a.c = p.said_c AND a.n = p.said_n
 CROSS JOIN LATERAL (SELECT CASE WHEN r.end_n IS NULL THEN a.last_packet > r.ended_packet
   ELSE p.said_n > r.end_n END AS is_late) AS i
 WHERE p.action = 'ack' AND NOT p.is_discard AND (NOT i.is_late OR (NOT p.is_undecided
-  AND p.ack_type IS DISTINCT FROM 'Cumulative' AND coalesce(p.said_n < r.gap_n, true)
-  AND a.first_ts_ns <= r.until_ns));
+  AND p.ack_type IS DISTINCT FROM 'Cumulative' AND a.first_ts_ns <= r.until_ns));
 
 CREATE TEMP TABLE late_part_acks AS FROM plain_late_acks WHERE is_part;
 
--- late_acks: the acks that count behind the end of a delivery. messages_left: behind the ack.
+-- late_acks: the acks that count behind the end of a delivery. messages_left: behind the ack. is_doubtful:
+-- they may be of a delivery that a gap hides.
 CREATE TEMP TABLE late_acks AS
 SELECT p.c, p.n, p.said_n, any_value(p.first_ts_ns) AS first_ts_ns,
-  min(CASE WHEN p.is_part THEN b.messages_left ELSE 0 END) AS messages_left
+  min(CASE WHEN p.is_part THEN b.messages_left ELSE 0 END) AS messages_left,
+  any_value(p.is_doubtful) AS is_doubtful
 FROM plain_late_acks AS p
 LEFT JOIN narrowed('late_part_acks') AS b ON b.c = p.c AND b.n = p.n AND b.said_n = p.said_n
 WHERE p.is_late GROUP BY p.c, p.n, p.said_n
-UNION ALL SELECT c, n, said_n, first_ts_ns, 0 FROM late_reaches;
+UNION ALL SELECT c, n, said_n, first_ts_ns, 0, is_doubtful FROM late_reaches;
 
 -- published: the time at which the SEND of an entry was complete, by the entry of its receipt.
 CREATE TEMP TABLE published AS
@@ -775,7 +777,7 @@ LEFT JOIN numbered_frames AS f ON f.c = p.said_c AND f.n = p.said_n AND p.said_c
 WHERE p.said_n <= coalesce(o.end_n, 2e18) AND NOT coalesce(f.last_packet > o.ended_packet, false)
   AND (p.c, p.n) NOT IN (SELECT c, n FROM late_acks)
 GROUP BY p.c, p.n
-UNION ALL SELECT c, n, min(messages_left) FROM late_acks GROUP BY c, n;
+UNION ALL SELECT c, n, min(messages_left) FROM late_acks WHERE NOT is_doubtful GROUP BY c, n;
 
 CREATE TEMP TABLE new_deliveries AS
 WITH delivery_causes AS (
@@ -805,13 +807,13 @@ SELECT k.connection_id, d.n AS frame_no, make_timestamptz(d.last_ts_ns // 1000) 
     END AS subscription_type, d.consumer_id, d.x AS incarnation,
   CASE WHEN NOT coalesce(o.end_n < s.subscription_n, false) THEN s.name END AS consumer_name,
   d.ledger AS ledger_id, d.entry AS entry_id, d.partition, d.batch_size,
-  d.cost AS message_count, CASE WHEN d.cost IS NOT NULL AND o.outcome <> 'unknown_gap' THEN greatest(d.cost
+  d.cost AS message_count, CASE WHEN d.cost IS NOT NULL AND e.told <> 'unknown_gap' THEN greatest(d.cost
     - CASE WHEN q.n IS NOT NULL OR (o.outcome = 'acked' AND o.fate IS NULL) THEN 0
     ELSE least(coalesce(l.messages_open, d.cost), d.cost) END, 0) END AS messages_acked,
   d.ack_set, coalesce(d.redelivery_count, 0) AS redelivery_count,
   y.cause IS NOT NULL AS is_redelivered, y.cause AS redelivery_cause,
   y.previous_n AS previous_frame_no,
-  CASE WHEN q.n IS NOT NULL THEN 'acked' ELSE coalesce(o.fate, o.outcome) END AS outcome,
+  e.told AS outcome,
   CASE WHEN q.n IS NOT NULL THEN q.said_n WHEN o.outcome IN ('acked', 'discarded') THEN o.end_n
     WHEN o.outcome IN ('ack_refused', 'ack_rolled_back') THEN o.refused_n END AS ack_frame_no,
   CASE WHEN q.n IS NOT NULL THEN CASE WHEN d.is_timed AND q.first_ts_ns >= d.last_ts_ns
@@ -832,8 +834,11 @@ LEFT JOIN numbered_frames AS a ON a.command = 'ACK' AND a.c = o.end_c AND a.n = 
 LEFT JOIN left_over AS l ON l.c = d.c AND l.n = d.n
 LEFT JOIN (
   SELECT c, n, min(said_n) AS said_n, arg_min(first_ts_ns, said_n) AS first_ts_ns FROM late_acks
-  WHERE messages_left = 0 GROUP BY c, n
+  WHERE messages_left = 0 AND NOT is_doubtful GROUP BY c, n
 ) AS q ON q.c = d.c AND q.n = d.n
+LEFT JOIN (SELECT DISTINCT c, n FROM late_acks WHERE is_doubtful) AS z ON z.c = d.c AND z.n = d.n
+CROSS JOIN LATERAL (SELECT CASE WHEN q.n IS NOT NULL THEN 'acked' WHEN z.n IS NOT NULL THEN 'unknown_gap'
+  ELSE coalesce(o.fate, o.outcome) END AS told) AS e
 -- A receipt counts if it comes before the delivery's end; if the ack is answered, before that answer.
 LEFT JOIN pairs AS w ON w.asked = 'ACK' AND w.c = o.end_c AND w.ask = o.end_n
 LEFT JOIN published AS p ON p.t = d.t AND p.ledger = d.ledger AND p.entry = d.entry

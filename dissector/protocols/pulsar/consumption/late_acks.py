@@ -10,33 +10,36 @@ from dissector.protocols.pulsar.consumption.identities import is_after
 from dissector.protocols.pulsar.consumption.rows import PassContext
 from dissector.protocols.pulsar.consumption.standing import has_spent
 from dissector.protocols.pulsar.consumption.state import ConsumptionState
-from dissector.schemas.enums import ACKED
+from dissector.schemas.enums import ACKED, UNKNOWN_GAP
 from dissector.tables import ABSENT, note_cut_walk
 
 
 @inlined
-def _counts_late(state: ConsumptionState, context: PassContext, row: int, delivery: int) -> bool:
-    """Whether an ACK counts for a released delivery: a plain one in time, if no gap may hide that
-    the entry was delivered again."""
+def _late_outcome(state: ConsumptionState, context: PassContext, row: int, delivery: int) -> int:
+    """What an ACK that names a released delivery makes of it: ACKED by a plain one in time,
+    UNKNOWN_GAP if a gap may hide that the entry was delivered again, null if it does not count."""
     frames, deliveries = context.frames, state.deliveries
     elapsed = frames.first_ts_ns[row] - deliveries.last_ns[delivery]
-    return bool(
-        elapsed <= LATE_ACK_NS  # below 0 where the clock was set back
-        and state.groups.gap_at[deliveries.group[delivery]] < deliveries.frame_no[delivery]
-        and frames.validation_error[row] == NULL
-        and not claims.is_decided_later(frames, row)
-    )
+    # Below 0 where the clock was set back.
+    if elapsed > LATE_ACK_NS or frames.validation_error[row] != NULL:
+        return NULL
+    if claims.is_decided_later(frames, row):
+        return NULL
+    has_gap = state.groups.gap_at[deliveries.group[delivery]] >= deliveries.frame_no[delivery]
+    return UNKNOWN_GAP if has_gap else ACKED
 
 
 @inlined
-def _end_acked(state: ConsumptionState, context: PassContext, row: int, delivery: int) -> None:
+def _end_by_ack(
+    state: ConsumptionState, context: PassContext, row: int, delivery: int, outcome: int
+) -> None:
     """End a released delivery by an ACK."""
     frames, deliveries = context.frames, state.deliveries
     deliveries.ack_frame_no[delivery] = frames.frame_no[row]
     elapsed = frames.first_ts_ns[row] - deliveries.last_ns[delivery]
     if elapsed >= 0 and deliveries.is_timed[delivery] == 1:
         deliveries.ack_latency_ns[delivery] = elapsed
-    end_released(state, context, row, delivery, ACKED)
+    end_released(state, context, row, delivery, outcome)
 
 
 @kernel
@@ -57,9 +60,11 @@ def ack_released_up_to(
         is_beyond = is_after(state, delivery, ledger, entry)
         if is_beyond and state.groups.is_ascending[group] == 1:
             return
-        is_left = is_beyond or (is_last and is_part)
-        if not is_left and _counts_late(state, context, row, delivery):
-            _end_acked(state, context, row, delivery)
+        outcome = NULL
+        if not is_beyond and not (is_last and is_part):
+            outcome = _late_outcome(state, context, row, delivery)
+        if outcome != NULL:
+            _end_by_ack(state, context, row, delivery, outcome)
         else:
             state.counters[consumption_state.SPENT_STEPS] += 1
             if has_spent(state):
@@ -74,9 +79,10 @@ def ack_released(
 ) -> None:
     """Acknowledge the messages of a released delivery that an id names."""
     deliveries = state.deliveries
-    if not _counts_late(state, context, row, delivery):
+    outcome = _late_outcome(state, context, row, delivery)
+    if outcome == NULL:
         return
-    if index != ABSENT and context.ids.ack_set_count[index] > 0:
+    if outcome == ACKED and index != ABSENT and context.ids.ack_set_count[index] > 0:
         left = and_ack_set(state, context, delivery, index, ABSENT)
         if left == ABSENT:
             return
@@ -84,4 +90,4 @@ def ack_released(
             if deliveries.left[delivery] != NULL:
                 deliveries.left[delivery] = min(left, deliveries.left[delivery])
             return
-    _end_acked(state, context, row, delivery)
+    _end_by_ack(state, context, row, delivery, outcome)
